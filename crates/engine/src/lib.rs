@@ -1,0 +1,1 @@
+//! Text becomes a stream of tokens: tokeniser, templates, sampling, lanes.

@@ -1,0 +1,1 @@
+//! Models become other models: recipes that write new GGUF files.

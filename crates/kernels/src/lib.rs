@@ -1,0 +1,1 @@
+//! Slices become slices: quantised maths and the worker pool. No I/O, no policy, no models.

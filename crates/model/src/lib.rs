@@ -1,0 +1,1 @@
+//! Tokens become logits: model families, the memory plan, the forward pass.

@@ -1,0 +1,1 @@
+//! Descriptors become bytes in slots, in time. Knows nothing of models or of GGUF.
