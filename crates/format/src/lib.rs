@@ -1,6 +1,20 @@
 //! A file on disk becomes checked descriptors. No threads, no policy, no model families.
 
 pub mod blocks;
+mod codec;
+mod cursor;
+mod error;
+mod gguf;
+mod header;
+mod metadata;
+mod strangers;
 mod tensor_type;
+mod value;
+pub mod writer;
 
+pub use error::FormatError;
+pub use gguf::{Gguf, Part};
+pub use header::TensorInfo;
+pub use metadata::Metadata;
 pub use tensor_type::TensorType;
+pub use value::{Array, Strings, Value};

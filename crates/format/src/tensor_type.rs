@@ -100,6 +100,35 @@ impl TensorType {
         FACTS.iter().find(|facts| facts.ggml_id == id).map(|facts| facts.kind)
     }
 
+    /// The name of a type that exists (or existed) in ggml but that adit does not read.
+    pub(crate) fn unsupported_name(id: u32) -> Option<&'static str> {
+        Some(match id {
+            4 => "Q4_2",
+            5 => "Q4_3",
+            9 => "Q8_1",
+            15 => "Q8_K",
+            16 => "IQ2_XXS",
+            17 => "IQ2_XS",
+            18 => "IQ3_XXS",
+            19 => "IQ1_S",
+            21 => "IQ3_S",
+            22 => "IQ2_S",
+            29 => "IQ1_M",
+            31 => "Q4_0_4_4",
+            32 => "Q4_0_4_8",
+            33 => "Q4_0_8_8",
+            34 => "TQ1_0",
+            35 => "TQ2_0",
+            36 => "IQ4_NL_4_4",
+            37 => "IQ4_NL_4_8",
+            38 => "IQ4_NL_8_8",
+            40 => "NVFP4",
+            41 => "Q1_0",
+            42 => "Q2_0",
+            _ => return None,
+        })
+    }
+
     pub fn ggml_id(self) -> u32 {
         self.facts().ggml_id
     }
