@@ -20,7 +20,7 @@ pub(crate) fn recognise(head: &[u8]) -> Option<String> {
         "this is a Git LFS pointer, not the model itself; run `git lfs pull`, or download the file directly"
     } else if is_safetensors(head) {
         "this is a safetensors file; convert it to GGUF, or download the model in GGUF form"
-    } else if text_start(head).starts_with(b"{") || text_start(head).starts_with(b"[") {
+    } else if text_start(head).starts_with(b"{") {
         "this is JSON, not a model: probably the error message of a server; open it in an editor to read it"
     } else if ["lmgg", "tjgg", "algg", "fmgg"].iter().any(|magic| head.starts_with(magic.as_bytes())) {
         "this is a GGML/GGJT file from before GGUF (2023); download the model in GGUF form"
