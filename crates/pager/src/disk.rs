@@ -1,0 +1,275 @@
+//! Slots and the I/O threads that fill them: the engine's side. Owns the frames of all slots, their
+//! states, and the threads. Must not know which slot holds what, nor why.
+
+use crate::{
+    FileSet, PagerError, io,
+    layout::Piece,
+    memory::{AlignedBuf, Frames},
+    queue::{Queue, Request},
+    reader,
+    slot::{Failure, Slot, State},
+    wake::Event,
+};
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+/// Stack of an I/O thread: its loop is shallow, and the plan counts it whole.
+const STACK_BYTES: usize = 128 << 10;
+
+/// What the engine and the I/O threads share.
+pub(crate) struct Shared {
+    pub files: FileSet,
+    pub frames: Frames,
+    pub slots: Box<[Slot]>,
+    pub lines: Box<[Line]>,
+    /// Moves whenever a slot became Ready or Failed, or an I/O thread came or went.
+    pub changed: Event,
+    /// Asks the I/O threads to finish what is in flight and end.
+    pub stop: AtomicBool,
+    /// An I/O thread ended without being asked: what it had in flight will never be done.
+    pub died: AtomicBool,
+    pub started: AtomicUsize,
+    pub counters: ReadCounters,
+}
+
+/// The way to one I/O thread.
+pub(crate) struct Line {
+    pub queue: Queue,
+    /// Moves whenever the queue has grown or `stop` was set.
+    pub bell: Event,
+}
+
+/// Counted by the I/O threads.
+#[derive(Default)]
+pub(crate) struct ReadCounters {
+    /// Reads the disk has answered, failed ones included.
+    pub reads: AtomicU64,
+    /// Bytes the disk has delivered, with what the alignment adds.
+    pub bytes: AtomicU64,
+    /// Reads tried again after an error or without progress.
+    pub retries: AtomicU64,
+    /// Reads that ended early and were continued.
+    pub short_reads: AtomicU64,
+}
+
+pub(crate) struct Disk {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    slot_bytes: usize,
+    /// The I/O thread that gets the next read.
+    next_line: usize,
+}
+
+/// What a load of one slot needs, in any number of pieces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    pub file: u32,
+    pub piece: Piece,
+}
+
+impl Disk {
+    /// `memory_bytes` in slots of `slot_bytes`, the last of which may be shorter. `reads_per_slot`: the
+    /// most reads of one load.
+    pub(crate) fn new(
+        files: &FileSet,
+        memory_bytes: usize,
+        slot_bytes: usize,
+        reads_per_slot: usize,
+    ) -> Result<Disk, PagerError> {
+        let lines = io::thread_count(files.io());
+        let capacity = queue_capacity(reads_per_slot);
+        let line = |_| Line { queue: Queue::new(capacity), bell: Event::new() };
+        let shared = Arc::new(Shared {
+            files: files.clone(),
+            frames: Frames::new(AlignedBuf::new(memory_bytes)?),
+            slots: (0..memory_bytes.div_ceil(slot_bytes)).map(|_| Slot::new()).collect(),
+            lines: (0..lines).map(line).collect(),
+            changed: Event::new(),
+            stop: AtomicBool::new(false),
+            died: AtomicBool::new(false),
+            started: AtomicUsize::new(0),
+            counters: ReadCounters::default(),
+        });
+        let mut disk =
+            Disk { shared: shared.clone(), threads: Vec::with_capacity(lines), slot_bytes, next_line: 0 };
+        for (line, backend) in io::backends(&shared)?.into_iter().enumerate() {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("adit-read-{line}"))
+                .stack_size(STACK_BYTES)
+                .spawn(move || reader::run(&shared, line, backend))
+                .map_err(|source| PagerError::Unavailable { backend: "an I/O thread", source })?;
+            disk.threads.push(thread);
+        }
+        disk.wait_for_start();
+        Ok(disk)
+    }
+
+    /// What `new` takes beside the slots' frames, in bytes.
+    pub(crate) fn overhead_bytes(files: &FileSet, slots: usize, reads_per_slot: usize) -> u64 {
+        let lines = io::thread_count(files.io());
+        let per_line = queue_capacity(reads_per_slot) * Queue::CELL_BYTES // requests
+            + STACK_BYTES // the thread's stack
+            + io::BACKEND_BYTES; // rings and tables of the backend, the thread's own bookkeeping
+        (slots * size_of::<Slot>() + lines * per_line) as u64
+    }
+
+    /// A thread allocates while it starts; afterwards never. So that "afterwards" begins here.
+    fn wait_for_start(&self) {
+        loop {
+            let seen = self.shared.changed.now();
+            if self.shared.started.load(Ordering::Acquire) == self.threads.len() || self.died() {
+                return;
+            }
+            self.shared.changed.wait(seen);
+        }
+    }
+
+    pub(crate) fn state(&self, slot: usize) -> State {
+        self.shared.slots[slot].state()
+    }
+
+    pub(crate) fn counters(&self) -> &ReadCounters {
+        &self.shared.counters
+    }
+
+    /// Whether a load of `reads` pieces can be started now.
+    pub(crate) fn has_room(&self, reads: usize) -> bool {
+        self.shared.lines.iter().all(|line| line.queue.room() >= reads)
+    }
+
+    /// Starts filling an empty slot by exactly `reads` reads, for which `has_room` said yes.
+    /// Pieces must not overlap: each byte belongs to one read.
+    pub(crate) fn load(&mut self, slot: usize, reads: usize, fetches: impl Iterator<Item = Fetch>) {
+        self.shared.slots[slot].begin(reads as u32);
+        let base = slot * self.slot_bytes;
+        let mut free_from = 0;
+        let mut left = reads;
+        for fetch in fetches {
+            left = left.checked_sub(1).expect("a load has as many reads as it said");
+            let piece = fetch.piece;
+            assert!(piece.at >= free_from, "pieces of a load come in order and do not overlap");
+            free_from = piece.at + piece.bytes;
+            assert!(free_from <= self.slot_bytes as u64, "a load stays within its slot");
+            let line = &self.shared.lines[self.next_line];
+            self.next_line = (self.next_line + 1) % self.shared.lines.len();
+            line.queue.push(Request {
+                slot: slot as u32,
+                file: fetch.file,
+                offset: piece.offset,
+                place: base as u64 + piece.at,
+                bytes: piece.bytes as u32,
+                wanted: piece.wanted as u32,
+            });
+        }
+        assert!(left == 0, "a load has as many reads as it said");
+    }
+
+    /// Tells the I/O threads about the loads since the last call.
+    pub(crate) fn submit(&self) {
+        for line in &self.shared.lines {
+            line.bell.notify();
+        }
+    }
+
+    /// For `wait`: taken before looking at slots.
+    pub(crate) fn now(&self) -> u32 {
+        self.shared.changed.now()
+    }
+
+    /// Sleeps until some slot has changed since `now`, or fails when that may never happen.
+    pub(crate) fn wait(&self, seen: u32) -> Result<(), PagerError> {
+        if self.died() {
+            return Err(PagerError::ReaderDied);
+        }
+        self.shared.changed.wait(seen);
+        Ok(())
+    }
+
+    pub(crate) fn died(&self) -> bool {
+        self.shared.died.load(Ordering::Acquire)
+    }
+
+    /// Holds a loaded slot's bytes; None when the slot is not Ready.
+    pub(crate) fn pin(&self, slot: usize) -> Option<Pinned<'_>> {
+        self.shared.slots[slot].pin().then(|| Pinned {
+            shared: &self.shared,
+            slot,
+            slot_bytes: self.slot_bytes,
+        })
+    }
+
+    pub(crate) fn evict(&self, slot: usize) -> bool {
+        self.shared.slots[slot].evict()
+    }
+
+    /// Empties a failed slot; the error names what could not be read.
+    pub(crate) fn take_failure(&self, slot: usize) -> PagerError {
+        let Failure { file, offset, bytes, cause } = self.shared.slots[slot].take_failure();
+        let path = self.shared.files.file(file).path.clone();
+        PagerError::Read { path, offset, bytes, attempts: reader::ATTEMPTS_MAX, cause }
+    }
+
+    /// Ends the I/O threads and hands the memory over.
+    pub(crate) fn into_buffer(mut self) -> Result<AlignedBuf, PagerError> {
+        self.stop();
+        if self.died() {
+            return Err(PagerError::ReaderDied);
+        }
+        let shared = self.shared.clone();
+        drop(self);
+        let shared = Arc::into_inner(shared).expect("the I/O threads have ended and let go");
+        Ok(shared.frames.into_buffer())
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.submit();
+        for thread in self.threads.drain(..) {
+            // A panic of the thread has been noted in `died`.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Two full loads at least, so that one can be queued while another is being taken.
+fn queue_capacity(reads_per_slot: usize) -> usize {
+    (2 * reads_per_slot).max(256)
+}
+
+/// The bytes of a slot that is in use. While one lives the slot is neither emptied nor written.
+pub(crate) struct Pinned<'a> {
+    shared: &'a Shared,
+    slot: usize,
+    slot_bytes: usize,
+}
+
+impl Deref for Pinned<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let start = self.slot * self.slot_bytes;
+        let bytes = self.slot_bytes.min(self.shared.frames.bytes() - start);
+        // SAFETY: the slot is Ready and counted as in use, so no load of it can begin, and a read
+        // writes only within a slot that is Loading.
+        unsafe { self.shared.frames.shared(start, bytes) }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.shared.slots[self.slot].unpin();
+    }
+}

@@ -1,0 +1,161 @@
+//! A simulated disk: the true bytes of real files, delivered late, out of order, in part or not at all,
+//! as a seed decides. Its time is counted in steps, never in seconds.
+
+use super::{DEPTH_MAX, Done, Io, Read, read_at};
+use crate::{Extent, ReadCause, disk::Shared, wake::Event};
+use std::sync::Arc;
+
+/// Reads in flight. More than a few, so that reordering has something to reorder.
+const DEPTH: usize = 16;
+
+/// The error number of a read that the simulated disk fails: EIO.
+pub(crate) const EIO: i32 = 5;
+
+/// How the simulated disk misbehaves. The default is a perfect disk.
+#[derive(Clone, Debug, Default)]
+pub struct SimConfig {
+    pub seed: u64,
+    /// A read takes up to this many steps; a step is one look at the disk by its I/O thread.
+    pub delay_steps_max: u32,
+    /// Reads that are due end in any order instead of the order in which they were started.
+    pub reorder: bool,
+    /// Of 1000 reads, how many end early.
+    pub short_per_mille: u32,
+    /// Of 1000 places in the files, how many fail at first.
+    pub transient_per_mille: u32,
+    /// How often such a place fails before it is read. Beyond the retries of a read it is an error.
+    pub transient_times: u32,
+    /// Reads that touch one of these extents fail.
+    pub broken: Vec<Extent>,
+    /// After so many failures the broken extents are well again; None for never.
+    pub broken_times: Option<u32>,
+    /// The I/O thread panics at the start of this read, counted from 1.
+    pub panic_at_read: Option<u64>,
+}
+
+pub(crate) struct Simulated {
+    shared: Arc<Shared>,
+    config: SimConfig,
+    random: u64,
+    step: u64,
+    reads_started: u64,
+    times_broken: u32,
+    /// In the order of their start. Never grows beyond its capacity.
+    in_flight: Vec<Pending>,
+}
+
+struct Pending {
+    read: Read,
+    due_step: u64,
+}
+
+impl Simulated {
+    pub(crate) fn boxed(shared: Arc<Shared>, config: SimConfig) -> Box<dyn Io> {
+        let random = config.seed;
+        let in_flight = Vec::with_capacity(DEPTH_MAX);
+        Box::new(Simulated { shared, config, random, step: 0, reads_started: 0, times_broken: 0, in_flight })
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.random)
+    }
+
+    fn happens(&mut self, per_mille: u32) -> bool {
+        per_mille > 0 && self.next_random() % 1000 < u64::from(per_mille)
+    }
+
+    /// Whether this try of this place fails. A place's fate depends on the seed, not on the order.
+    fn fails(&mut self, read: &Read) -> bool {
+        let end = read.offset + read.bytes as u64;
+        let touches = |broken: &Extent| {
+            broken.file == read.file && read.offset < broken.offset + broken.bytes && broken.offset < end
+        };
+        let lasts = self.config.broken_times.is_none_or(|times| self.times_broken < times);
+        if lasts && self.config.broken.iter().any(touches) {
+            self.times_broken += 1;
+            return true;
+        }
+        let place = mix(self.config.seed ^ mix(read.offset) ^ u64::from(read.file));
+        place % 1000 < u64::from(self.config.transient_per_mille)
+            && read.attempt < self.config.transient_times
+    }
+
+    /// How many bytes this read delivers: as a real disk, at least one aligned unit.
+    fn delivered(&mut self, read: &Read) -> usize {
+        let unit = self.shared.files.align() as usize;
+        let short = self.happens(self.config.short_per_mille);
+        if !short || read.bytes <= unit {
+            return read.bytes;
+        }
+        unit + self.next_random() as usize % (read.bytes - unit)
+    }
+
+    fn finish(&mut self, read: Read) -> Done {
+        let bytes = self.delivered(&read);
+        let file = &self.shared.files.file(read.file).file;
+        // SAFETY: the caller of `start` lends these bytes until the read is done, which is now.
+        let memory = unsafe { self.shared.frames.exclusive(read.place, bytes) };
+        let result = read_at(file, memory, read.offset).map_err(|error| ReadCause::from_io(&error));
+        Done { ticket: read.ticket, result }
+    }
+}
+
+impl Io for Simulated {
+    fn depth(&self) -> usize {
+        DEPTH
+    }
+
+    fn start(&mut self, read: Read) {
+        self.reads_started += 1;
+        assert!(self.config.panic_at_read != Some(self.reads_started), "the simulated I/O thread dies");
+        let align = self.shared.files.align();
+        let aligned = read.offset.is_multiple_of(align)
+            && (read.bytes as u64).is_multiple_of(align)
+            && (read.place as u64).is_multiple_of(align);
+        assert!(aligned, "a real disk would refuse this read: {read:?}");
+        // Whoever looks at these bytes too early shall see that they are not there.
+        // SAFETY: the caller of `start` lends these bytes until the read is done.
+        unsafe { self.shared.frames.exclusive(read.place, read.bytes) }.fill(0xA5);
+        let delay = self.next_random() % (u64::from(self.config.delay_steps_max) + 1);
+        self.in_flight.push(Pending { read, due_step: self.step + delay });
+    }
+
+    fn take(&mut self) -> Option<Done> {
+        self.step += 1;
+        let step = self.step;
+        let due = |pending: &Pending| pending.due_step <= step;
+        let at = if self.config.reorder {
+            let count = self.in_flight.iter().filter(|pending| due(pending)).count();
+            if count == 0 {
+                return None;
+            }
+            let chosen = self.next_random() as usize % count;
+            (0..self.in_flight.len()).filter(|&at| due(&self.in_flight[at])).nth(chosen)?
+        } else if self.in_flight.first().is_some_and(due) {
+            0
+        } else {
+            return None;
+        };
+        let Pending { read, .. } = self.in_flight.remove(at);
+        if self.fails(&read) {
+            return Some(Done { ticket: read.ticket, result: Err(ReadCause::Os(EIO)) });
+        }
+        Some(self.finish(read))
+    }
+
+    /// With reads in flight this is where simulated time passes.
+    fn wait(&mut self, bell: &Event, seen: u32) {
+        match self.in_flight.iter().map(|pending| pending.due_step).min() {
+            None => bell.wait(seen),
+            Some(first_due) => self.step = self.step.max(first_due.saturating_sub(1)),
+        }
+    }
+}
+
+/// The finaliser of SplitMix64.
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}

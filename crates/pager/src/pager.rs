@@ -1,0 +1,366 @@
+//! A pool of equal slots for all members of all groups: hits are visited while misses are read, each
+//! in the order in which it becomes ready. Owns what is resident where. Must not know that a group is
+//! a layer and a member an expert, nor what their bytes mean.
+//!
+//! **Invariants:** a member is in at most one slot. A slot that the current call still needs is
+//! neither emptied nor reused. Between calls no read is in flight.
+
+use crate::{
+    FileSet, PagerError,
+    disk::Disk,
+    groups::{Group, GroupLayout, Parts, check, layouts},
+    policy::{self, Uses},
+    slot::State,
+};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+const NOWHERE: u32 = u32::MAX;
+
+/// Score of a slot that must stay: empty, loading, or awaited by the current call.
+const STAYS: f32 = f32::INFINITY;
+
+/// What a pager has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PagerStats {
+    /// Members asked for that were resident when the call began. Counted by the engine thread.
+    pub hits: u64,
+    /// Members asked for that had to be read. Counted by the engine thread.
+    pub misses: u64,
+    /// Resident members that left to make room. Counted by the engine thread.
+    pub evictions: u64,
+    /// Time in which the engine thread had nothing to visit and waited for the disk.
+    pub wait_ns: u64,
+    /// Bytes the disk delivered, with what alignment adds. Counted by the I/O threads.
+    pub bytes_read: u64,
+    /// Reads the disk answered, failed ones included. Counted by the I/O threads.
+    pub reads: u64,
+    /// Reads tried again after an error. Counted by the I/O threads.
+    pub retries: u64,
+    /// Reads that ended early and were continued. Counted by the I/O threads.
+    pub short_reads: u64,
+}
+
+/// A member that the current call still has to visit.
+#[derive(Clone, Copy)]
+struct Awaited {
+    /// Position in the caller's list.
+    index: u32,
+    slot: u32,
+}
+
+/// Slots, what is in them, and the threads that fill them.
+pub struct Pager {
+    /// None when there is nothing to stream.
+    disk: Option<Disk>,
+    groups: Vec<GroupLayout>,
+    /// Slot of each (group, member), `NOWHERE` if it is not resident; groups one after the other.
+    resident: Box<[u32]>,
+    /// Use counts of each (group, member), resident or not.
+    uses: Box<[Uses]>,
+    /// Token at which each group was last visited.
+    visited_token: Box<[u64]>,
+    /// (group, member) of each slot; meaningless while it is free.
+    owner: Box<[(u32, u32)]>,
+    /// Worth of each slot's member, or `STAYS`.
+    scores: Box<[f32]>,
+    free: Vec<u32>,
+    token: u64,
+    /// The call under way: what to visit, and what is still to be read (as positions in its list).
+    awaited: Vec<Awaited>,
+    unread: Vec<u32>,
+    /// Call in which each member was last asked for, to find duplicates.
+    asked_in: Box<[u64]>,
+    call: u64,
+    stats: PagerStats,
+}
+
+/// What the call under way can do next, with a place in `awaited`.
+enum Next {
+    Visit(usize),
+    Fail(usize),
+    Wait,
+    Finish,
+}
+
+impl Pager {
+    /// `slots`: how many members are resident at once; at least 1, at most as many as there are.
+    pub fn new(files: FileSet, groups: Vec<Group>, slots: usize) -> Result<Pager, PagerError> {
+        check(&files, &groups)?;
+        let groups = layouts(&groups, files.align());
+        let members: usize = groups.iter().map(|group| group.members()).sum();
+        let slots = slots.min(members);
+        if slots == 0 && members > 0 {
+            return Err(PagerError::NoSlots { groups: groups.len() });
+        }
+        let slot_bytes = slot_bytes(&groups);
+        let disk = if members > 0 {
+            let memory_bytes = (slots as u64).saturating_mul(slot_bytes);
+            let memory_bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
+            Some(Disk::new(&files, memory_bytes, slot_bytes as usize, reads_max(&groups))?)
+        } else {
+            None
+        };
+        let widest = groups.iter().map(|group| group.members()).max().unwrap_or(0);
+        Ok(Pager {
+            disk,
+            resident: vec![NOWHERE; members].into(),
+            uses: vec![Uses::default(); members].into(),
+            visited_token: vec![0; groups.len()].into(),
+            owner: vec![(0, 0); slots].into(),
+            scores: vec![STAYS; slots].into(),
+            free: (0..slots as u32).rev().collect(),
+            token: 0,
+            awaited: Vec::with_capacity(widest),
+            unread: Vec::with_capacity(widest),
+            asked_in: vec![0; widest].into(),
+            call: 0,
+            stats: PagerStats::default(),
+            groups,
+        })
+    }
+
+    /// Bytes of one slot: it holds the aligned frames of all parts of the largest member.
+    pub fn slot_bytes(files: &FileSet, groups: &[Group]) -> u64 {
+        slot_bytes(&layouts(groups, files.align()))
+    }
+
+    /// What a pager takes beside `slots * slot_bytes`, in bytes.
+    pub fn overhead_bytes(files: &FileSet, groups: &[Group], slots: usize) -> u64 {
+        let layouts = layouts(groups, files.align());
+        let members: usize = layouts.iter().map(|group| group.members()).sum();
+        let widest = layouts.iter().map(|group| group.members()).max().unwrap_or(0);
+        if members == 0 {
+            return 0;
+        }
+        let tables = members * (size_of::<u32>() + size_of::<Uses>()) // where a member is, how often it was used
+            + slots * (size_of::<(u32, u32)>() + size_of::<f32>() + size_of::<u32>()) // owner, score, free list
+            + widest * (size_of::<Awaited>() + size_of::<u32>() + size_of::<u64>()) // the call under way
+            + layouts.iter().map(GroupLayout::heap_bytes).sum::<usize>(); // what the groups are
+        tables as u64 + Disk::overhead_bytes(files, slots, reads_max(&layouts))
+    }
+
+    /// A token (a step) is over: what was used before it counts a little less from now on.
+    pub fn tick(&mut self) {
+        self.token += 1;
+    }
+
+    pub fn stats(&self) -> PagerStats {
+        let mut stats = self.stats;
+        if let Some(disk) = &self.disk {
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let counters = disk.counters();
+            stats.bytes_read = read(&counters.bytes);
+            stats.reads = read(&counters.reads);
+            stats.retries = read(&counters.retries);
+            stats.short_reads = read(&counters.short_reads);
+        }
+        stats
+    }
+
+    /// How many members can be resident.
+    pub fn slots(&self) -> usize {
+        self.scores.len()
+    }
+
+    /// How many members are resident.
+    pub fn resident(&self) -> usize {
+        self.slots() - self.free.len()
+    }
+
+    /// Visits each of `members` of `group` exactly once, first ready first: what is resident at once,
+    /// what is read as it arrives, in waves when there are more than slots. `visit` gets the position
+    /// in `members` and the bytes. Members must be distinct and exist (asserted).
+    ///
+    /// After an error, of a read or of `visit`, no further member is visited, reads in flight are
+    /// awaited, and the pager is as usable as before.
+    pub fn stream<E: From<PagerError>>(
+        &mut self,
+        group: usize,
+        members: &[u32],
+        mut visit: impl FnMut(usize, Parts<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Nothing is left over, except when `visit` panicked.
+        self.drain()?;
+        self.begin(group, members);
+        loop {
+            // Before looking: what happens after this wakes us.
+            let seen = self.disk().now();
+            self.read_ahead(group, members);
+            let outcome = match self.next() {
+                Next::Visit(at) => {
+                    let outcome = self.show(group, members, self.awaited[at], &mut visit);
+                    self.keep(at);
+                    outcome
+                }
+                Next::Fail(at) => Err(self.fail(at).into()),
+                Next::Wait => {
+                    let start = Instant::now();
+                    let outcome = self.disk().wait(seen);
+                    self.stats.wait_ns += start.elapsed().as_nanos() as u64;
+                    outcome.map_err(E::from)
+                }
+                Next::Finish => return Ok(()),
+            };
+            if outcome.is_err() {
+                self.drain()?;
+                return outcome;
+            }
+        }
+    }
+
+    fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("a pager with groups has a disk")
+    }
+
+    /// Counts the uses and sorts the members into resident ones, which now stay, and unread ones.
+    fn begin(&mut self, group: usize, members: &[u32]) {
+        self.call += 1;
+        let layout = &self.groups[group];
+        let range = layout.range();
+        let uses = &mut self.uses[range.clone()];
+        policy::age(uses, self.token - self.visited_token[group]);
+        self.visited_token[group] = self.token;
+        let resident = &self.resident[range];
+        for &member in members {
+            let member = member as usize;
+            assert!(member < layout.members(), "group {group} has a member {member}");
+            assert!(self.asked_in[member] != self.call, "member {member} is asked for once a call");
+            self.asked_in[member] = self.call;
+            policy::count_use(&mut uses[member]);
+        }
+        for (&slot, &uses) in resident.iter().zip(uses.iter()).filter(|&(&slot, _)| slot != NOWHERE) {
+            self.scores[slot as usize] = policy::score(uses);
+        }
+        // Backwards, so that `pop` takes them in the caller's order.
+        for (index, &member) in members.iter().enumerate().rev() {
+            let slot = resident[member as usize];
+            if slot == NOWHERE {
+                self.unread.push(index as u32);
+                self.stats.misses += 1;
+            } else {
+                self.awaited.push(Awaited { index: index as u32, slot });
+                self.scores[slot as usize] = STAYS;
+                self.stats.hits += 1;
+            }
+        }
+        self.awaited.reverse();
+    }
+
+    /// Starts as many reads as there are slots and queue entries for.
+    fn read_ahead(&mut self, group: usize, members: &[u32]) {
+        let mut started = false;
+        while let Some(&index) = self.unread.last() {
+            let member = members[index as usize];
+            let reads = self.groups[group].reads(member);
+            if !self.disk().has_room(reads) {
+                break;
+            }
+            let Some(slot) = self.empty_slot(group) else { break };
+            self.unread.pop();
+            let layout = &self.groups[group];
+            let disk = self.disk.as_mut().expect("a pager with groups has a disk");
+            disk.load(slot as usize, reads, layout.fetches(member));
+            self.resident[layout.range()][member as usize] = slot;
+            self.owner[slot as usize] = (group as u32, member);
+            self.awaited.push(Awaited { index, slot });
+            started = true;
+        }
+        if started {
+            self.disk().submit();
+        }
+    }
+
+    /// A free slot, or one that is worth least and not needed by the current call.
+    fn empty_slot(&mut self, current: usize) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        let groups = self.groups.len();
+        let owner = &self.owner;
+        let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, current, groups);
+        let slot = policy::victim(&self.scores, distance_of)?;
+        assert!(self.disk().evict(slot), "a slot with a score is Ready and not in use");
+        self.forget(slot as u32);
+        self.stats.evictions += 1;
+        Some(slot as u32)
+    }
+
+    /// The slot's member is not resident any more.
+    fn forget(&mut self, slot: u32) {
+        let (group, member) = self.owner[slot as usize];
+        self.resident[self.groups[group as usize].range()][member as usize] = NOWHERE;
+        self.scores[slot as usize] = STAYS;
+    }
+
+    /// Looks for the first awaited member that is ready, or that failed.
+    fn next(&self) -> Next {
+        for at in 0..self.awaited.len() {
+            let slot = self.awaited[at].slot as usize;
+            match self.disk().state(slot) {
+                State::Ready { .. } => return Next::Visit(at),
+                State::Failed => return Next::Fail(at),
+                State::Loading => {}
+                State::Empty => unreachable!("an awaited slot is loaded or loading"),
+            }
+        }
+        if self.awaited.is_empty() {
+            assert!(self.unread.is_empty(), "with nothing awaited there is a slot to read into");
+            return Next::Finish;
+        }
+        Next::Wait
+    }
+
+    fn show<E>(
+        &self,
+        group: usize,
+        members: &[u32],
+        awaited: Awaited,
+        visit: &mut impl FnMut(usize, Parts<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let index = awaited.index as usize;
+        let pinned = self.disk().pin(awaited.slot as usize).expect("the slot was seen Ready");
+        visit(index, Parts::new(&pinned, &self.groups[group], members[index]))
+    }
+
+    /// Its slot is not needed by this call any more, but may be by a later one.
+    fn keep(&mut self, at: usize) {
+        let slot = self.awaited.remove(at).slot as usize;
+        let (group, member) = self.owner[slot];
+        let uses = self.uses[self.groups[group as usize].range()][member as usize];
+        self.scores[slot] = policy::score(uses);
+    }
+
+    fn fail(&mut self, at: usize) -> PagerError {
+        let slot = self.awaited.remove(at).slot;
+        let error = self.disk().take_failure(slot as usize);
+        self.forget(slot);
+        self.free.push(slot);
+        error
+    }
+
+    /// Waits for the reads in flight of a call that was broken off. What arrives whole stays.
+    fn drain(&mut self) -> Result<(), PagerError> {
+        self.unread.clear();
+        while !self.awaited.is_empty() {
+            let seen = self.disk().now();
+            match self.next() {
+                Next::Visit(at) => self.keep(at),
+                Next::Fail(at) => drop(self.fail(at)),
+                Next::Wait => self.disk().wait(seen)?,
+                Next::Finish => unreachable!("something is awaited"),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slot_bytes(groups: &[GroupLayout]) -> u64 {
+    groups.iter().map(GroupLayout::slot_bytes).max().unwrap_or(0)
+}
+
+fn reads_max(groups: &[GroupLayout]) -> usize {
+    groups.iter().map(GroupLayout::reads_max).max().unwrap_or(0)
+}

@@ -1,0 +1,94 @@
+//! A fixed queue of read requests from the engine to one I/O thread: one producer, one consumer,
+//! atomics only. Must not know what a request is for.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// One read to do: `bytes` from `offset` of `file` into the memory at `place`, for `slot`.
+/// The first `wanted` bytes must arrive; the rest is there because of the alignment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub slot: u32,
+    pub file: u32,
+    pub offset: u64,
+    pub place: u64,
+    pub bytes: u32,
+    pub wanted: u32,
+}
+
+/// A request as plain words. Ordered by the queue's two counters, so their own order is Relaxed.
+#[derive(Default)]
+struct Cell {
+    words: [AtomicU64; 4],
+}
+
+impl Cell {
+    fn put(&self, request: Request) {
+        let pair = |high: u32, low: u32| (u64::from(high) << 32) | u64::from(low);
+        let words = [
+            pair(request.slot, request.file),
+            request.offset,
+            request.place,
+            pair(request.bytes, request.wanted),
+        ];
+        for (cell, word) in self.words.iter().zip(words) {
+            cell.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> Request {
+        let word = |i: usize| self.words[i].load(Ordering::Relaxed);
+        let (ids, sizes) = (word(0), word(3));
+        Request {
+            slot: (ids >> 32) as u32,
+            file: ids as u32,
+            offset: word(1),
+            place: word(2),
+            bytes: (sizes >> 32) as u32,
+            wanted: sizes as u32,
+        }
+    }
+}
+
+pub(crate) struct Queue {
+    cells: Box<[Cell]>,
+    /// Requests ever taken; written by the consumer only.
+    taken: AtomicU64,
+    /// Requests ever given; written by the producer only.
+    given: AtomicU64,
+}
+
+impl Queue {
+    pub(crate) fn new(capacity: usize) -> Queue {
+        assert!(capacity > 0);
+        let cells = (0..capacity).map(|_| Cell::default()).collect();
+        Queue { cells, taken: AtomicU64::new(0), given: AtomicU64::new(0) }
+    }
+
+    /// Bytes of one cell, for the plan.
+    pub(crate) const CELL_BYTES: usize = size_of::<Cell>();
+
+    /// How many requests still fit. Only the producer's answer stays true.
+    pub(crate) fn room(&self) -> usize {
+        let taken = self.taken.load(Ordering::Acquire);
+        self.cells.len() - (self.given.load(Ordering::Relaxed) - taken) as usize
+    }
+
+    /// For the one producer, which has looked for room.
+    pub(crate) fn push(&self, request: Request) {
+        assert!(self.room() > 0, "the producer looks for room first");
+        let given = self.given.load(Ordering::Relaxed);
+        self.cells[(given % self.cells.len() as u64) as usize].put(request);
+        self.given.store(given + 1, Ordering::Release);
+    }
+
+    /// For the one consumer.
+    pub(crate) fn pop(&self) -> Option<Request> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if taken == self.given.load(Ordering::Acquire) {
+            return None;
+        }
+        let request = self.cells[(taken % self.cells.len() as u64) as usize].get();
+        self.taken.store(taken + 1, Ordering::Release);
+        Some(request)
+    }
+}

@@ -1,0 +1,150 @@
+//! Sleeping until something happened, without a lock: a counter that only grows, on which a waiter
+//! spins briefly and then sleeps (a futex on Linux). Must not know what happened.
+//!
+//! Use: `let seen = event.now();` look for work; if there is none `event.wait(seen)`. Whoever makes
+//! work calls `event.notify()` after it is visible. A notification between the two is never lost,
+//! since `wait` returns at once when the counter has moved.
+
+use crate::sync::{AtomicU32, Ordering, fence, spin};
+
+/// Turns of the busy wait: a few microseconds, about what going to sleep would cost. Longer would
+/// take the processor from the I/O thread that is being waited for.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 200 };
+
+pub(crate) struct Event {
+    count: AtomicU32,
+    sleepers: AtomicU32,
+    sleep: platform::Sleep,
+}
+
+impl Event {
+    pub(crate) fn new() -> Event {
+        Event { count: AtomicU32::new(0), sleepers: AtomicU32::new(0), sleep: platform::Sleep::new() }
+    }
+
+    pub(crate) fn now(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn notify(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+        // The counter must move before we look for sleepers, as they count themselves before they
+        // look at the counter: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            self.sleep.wake(&self.count);
+        }
+    }
+
+    /// Returns once the counter is no longer `seen`.
+    pub(crate) fn wait(&self, seen: u32) {
+        for _ in 0..SPINS {
+            if self.now() != seen {
+                return;
+            }
+            spin();
+        }
+        self.announce();
+        while self.now() == seen {
+            self.sleep.wait(&self.count, seen);
+        }
+        self.retract();
+    }
+
+    /// From here until `retract` a notification also wakes; check `now` in between, then sleep.
+    pub(crate) fn announce(&self) {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn retract(&self) {
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+mod platform {
+    use rustix::thread::futex::{Flags, wait, wake};
+    use std::sync::atomic::AtomicU32;
+
+    pub(super) struct Sleep;
+
+    impl Sleep {
+        pub(super) fn new() -> Sleep {
+            Sleep
+        }
+
+        pub(super) fn wait(&self, count: &AtomicU32, seen: u32) {
+            // Any error means "look again": the counter has moved, or a signal came.
+            let _ = wait(count, Flags::PRIVATE, seen, None);
+        }
+
+        pub(super) fn wake(&self, count: &AtomicU32) {
+            let _ = wake(count, Flags::PRIVATE, i32::MAX as u32);
+        }
+    }
+}
+
+/// The standard library has no futex. The lock is held only by one who is about to sleep or who
+/// wakes a sleeper; nobody who finds work takes it.
+#[cfg(all(not(target_os = "linux"), not(loom)))]
+mod platform {
+    use std::sync::{
+        Condvar, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    pub(super) struct Sleep {
+        lock: Mutex<()>,
+        woken: Condvar,
+    }
+
+    impl Sleep {
+        pub(super) fn new() -> Sleep {
+            Sleep { lock: Mutex::new(()), woken: Condvar::new() }
+        }
+
+        pub(super) fn wait(&self, count: &AtomicU32, seen: u32) {
+            let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            if count.load(Ordering::Acquire) == seen {
+                drop(self.woken.wait(held).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+
+        pub(super) fn wake(&self, _count: &AtomicU32) {
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.woken.notify_all();
+        }
+    }
+}
+
+/// loom has no sleep that a counter guards: the sleeper is one that yields until it is woken.
+#[cfg(loom)]
+mod platform {
+    use crate::sync::{AtomicU32, Ordering, spin};
+
+    pub(super) struct Sleep {
+        woken: AtomicU32,
+    }
+
+    impl Sleep {
+        pub(super) fn new() -> Sleep {
+            Sleep { woken: AtomicU32::new(0) }
+        }
+
+        /// As a futex: returns at once if the counter has moved before we slept, else when woken.
+        pub(super) fn wait(&self, count: &AtomicU32, seen: u32) {
+            let woken = self.woken.load(Ordering::SeqCst);
+            if count.load(Ordering::SeqCst) != seen {
+                return;
+            }
+            while self.woken.load(Ordering::SeqCst) == woken {
+                spin();
+            }
+        }
+
+        pub(super) fn wake(&self, _count: &AtomicU32) {
+            self.woken.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
