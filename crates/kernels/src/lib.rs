@@ -1,1 +1,42 @@
 //! Slices become slices: quantised maths and the worker pool. No I/O, no policy, no models.
+//!
+//! * [`Pool`]: the worker threads and how work is spread over them.
+//! * [`Activations`], [`matmul`]: activations quantised once, multiplied with weights as they lie on disk.
+//!   The order of every sum is fixed; the rule is written in `dot`.
+//! * [`attention`], [`encode_row`]: keys and values stored in blocks, and attention over them.
+//! * Norms, rope, activations functions, softmax: rows of floats.
+//!
+//! Every kernel has a scalar twin with the same bits; [`Isa`] picks at run time. Sizes are checked with
+//! `assert!` once at each call: a wrong size is a bug of the caller. Infinities and NaNs in activations or
+//! weights make the outputs they touch NaN or infinite, and nothing else.
+//!
+//! **Invariant:** no output depends on the number of threads, on the other rows of a call, or on the
+//! instruction set.
+
+mod activations;
+mod attention;
+mod dot;
+mod formats;
+mod isa;
+mod kv;
+mod math;
+mod matmul;
+mod matrix;
+mod ops;
+mod pool;
+mod rope;
+
+pub use activations::{ActivationFormat, Activations, activation_format};
+pub use attention::{AttentionRow, AttentionShape, attention, attention_scratch_floats};
+#[cfg(target_arch = "x86_64")]
+pub use isa::Avx2;
+pub use isa::Isa;
+pub use kv::{KvFormat, KvView, encode_row};
+pub use matmul::{Job, matmul};
+pub use matrix::{Matrix, dequantize_row};
+pub use ops::{
+    add, add_scaled, gelu_tanh_mul, mul, rms_norm, rms_norm_heads, rms_norm_in_place, scale, silu_mul,
+    soft_cap, softmax, top_k,
+};
+pub use pool::Pool;
+pub use rope::{RopeScaling, RopeStyle, RopeTable, rope, rope_heads};

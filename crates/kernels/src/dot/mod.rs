@@ -1,0 +1,54 @@
+//! Dot products of a tile of weight rows with activation rows. Owns the choice of kernel for a format and
+//! an instruction set; knows no threads.
+//!
+//! # The accumulation rule
+//!
+//! Every kernel on every instruction set computes an output as follows, so all agree bit for bit:
+//!
+//! * Quantised weights: the products of codes within a block (32 or 256 weights, with the sub-scales of the
+//!   K types) are summed in integers, exactly. Blocks are then folded from left to right into one f32, from
+//!   zero: `acc = fma(d_weight * d_activation, sum as f32, acc)`, and where the format has minimums, after
+//!   that `acc = fma(m, sum of the activations, acc)` for blocks of 32 or
+//!   `acc = fma(-(dmin * d_activation), sum of mins * run sums as f32, acc)` for super-blocks.
+//! * F32, F16, BF16 weights: 16 lanes from zero, element `i` into lane `i % 16` from left to right by
+//!   `lane = fma(weight, activation, lane)`; then lanes `l` and `l + 8` are added, `l` and `l + 4`, `l` and
+//!   `l + 2`, and the last two.
+//!
+//! An output depends on its weight row and its activation row only.
+
+mod scalar;
+
+pub use scalar::add_lanes;
+
+use adit_format::TensorType;
+
+use crate::activations::Activations;
+use crate::isa::Isa;
+
+/// Most weight rows that a kernel takes at once.
+pub const TILE_ROWS: usize = 8;
+
+/// Consecutive rows of one matrix.
+pub struct WeightRows<'a> {
+    pub bytes: &'a [u8],
+    pub row_bytes: usize,
+}
+
+impl<'a> WeightRows<'a> {
+    pub fn count(&self) -> usize {
+        self.bytes.len() / self.row_bytes
+    }
+
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+}
+
+/// Sets `out[i][r]` to the product of weight row `r` with activation row `ids[i]`, for up to [`TILE_ROWS`]
+/// weight rows.
+pub type Kernel = fn(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]);
+
+/// The kernel for weights of type `kind`, which must have an activation format.
+pub fn kernel(_isa: Isa, kind: TensorType) -> Kernel {
+    scalar::kernel(kind)
+}

@@ -1,0 +1,105 @@
+//! The scalar twins: the accumulation rule of the module above written down as plainly as possible.
+
+use adit_format::TensorType;
+use adit_format::blocks::{
+    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
+    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
+};
+
+use super::{Kernel, TILE_ROWS, WeightRows};
+use crate::activations::{Activations, Q8KScale, Q8Scale};
+use crate::formats::{Format32, Format256, f16_to_f32};
+
+pub fn kernel(kind: TensorType) -> Kernel {
+    match kind {
+        TensorType::F32 => {
+            |w, x, ids, out| tile(w, ids, out, |row, id| floats(row, x.floats(id), f32::from_le_bytes))
+        }
+        TensorType::F16 => {
+            |w, x, ids, out| tile(w, ids, out, |row, id| floats(row, x.floats(id), f16_to_f32))
+        }
+        TensorType::Bf16 => |w, x, ids, out| {
+            let widen = |pair| half::bf16::from_le_bytes(pair).to_f32();
+            tile(w, ids, out, |row, id| floats(row, x.floats(id), widen))
+        },
+        TensorType::Q4_0 => tile32::<BlockQ4_0>,
+        TensorType::Q4_1 => tile32::<BlockQ4_1>,
+        TensorType::Q5_0 => tile32::<BlockQ5_0>,
+        TensorType::Q5_1 => tile32::<BlockQ5_1>,
+        TensorType::Q8_0 => tile32::<BlockQ8_0>,
+        TensorType::Iq4Nl => tile32::<BlockIq4Nl>,
+        TensorType::Mxfp4 => tile32::<BlockMxfp4>,
+        TensorType::Q2K => tile256::<BlockQ2K>,
+        TensorType::Q3K => tile256::<BlockQ3K>,
+        TensorType::Q4K => tile256::<BlockQ4K>,
+        TensorType::Q5K => tile256::<BlockQ5K>,
+        TensorType::Q6K => tile256::<BlockQ6K>,
+        TensorType::Iq4Xs => tile256::<BlockIq4Xs>,
+        TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
+            panic!("no kernel for weights of type {kind}")
+        }
+    }
+}
+
+fn tile(w: &WeightRows<'_>, ids: &[u32], out: &mut [[f32; TILE_ROWS]], dot: impl Fn(&[u8], usize) -> f32) {
+    for (out, id) in out.iter_mut().zip(ids) {
+        for (row, out) in out[..w.count()].iter_mut().enumerate() {
+            *out = dot(w.row(row), *id as usize);
+        }
+    }
+}
+
+fn tile32<F: Format32>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+    tile(w, ids, out, |row, id| dot32(bytemuck::cast_slice::<u8, F>(row), x.q8(id)));
+}
+
+fn tile256<F: Format256>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+    tile(w, ids, out, |row, id| dot256(bytemuck::cast_slice::<u8, F>(row), x.q8k(id)));
+}
+
+fn dot32<F: Format32>(blocks: &[F], (codes, scales): (&[i8], &[Q8Scale])) -> f32 {
+    let mut acc = 0.0f32;
+    for ((block, x), scale) in blocks.iter().zip(codes.as_chunks::<32>().0).zip(scales) {
+        let w = block.unpack();
+        let sum: i32 = w.codes.iter().zip(x).map(|(w, x)| *w as i32 * *x as i32).sum();
+        acc = (w.d * scale.d).mul_add(sum as f32, acc);
+        if F::HAS_MIN {
+            acc = w.m.mul_add(scale.sum, acc);
+        }
+    }
+    acc
+}
+
+fn dot256<F: Format256>(blocks: &[F], (codes, scales): (&[i8], &[Q8KScale])) -> f32 {
+    let mut acc = 0.0f32;
+    for ((block, x), scale) in blocks.iter().zip(codes.as_chunks::<256>().0).zip(scales) {
+        let w = block.unpack();
+        let product = |i: usize| w.scales[i / 16] * w.codes[i] as i32 * x[i] as i32;
+        let sum: i32 = (0..256).map(product).sum();
+        acc = (w.d * scale.d).mul_add(sum as f32, acc);
+        if F::HAS_MIN {
+            let min_sum: i32 = w.mins.iter().zip(scale.run_sums).map(|(min, sum)| min * sum as i32).sum();
+            acc = (-(w.dmin * scale.d)).mul_add(min_sum as f32, acc);
+        }
+    }
+    acc
+}
+
+fn floats<const N: usize>(row: &[u8], x: &[f32], widen: impl Fn([u8; N]) -> f32) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    for (i, (w, x)) in row.as_chunks::<N>().0.iter().zip(x).enumerate() {
+        lanes[i % 16] = widen(*w).mul_add(*x, lanes[i % 16]);
+    }
+    add_lanes(lanes)
+}
+
+/// The order in which 16 lanes become one number.
+#[inline(always)]
+pub fn add_lanes(mut lanes: [f32; 16]) -> f32 {
+    for width in [8, 4, 2, 1] {
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+    }
+    lanes[0]
+}

@@ -1,0 +1,87 @@
+//! The pool does all the work once, whoever comes, and survives panics.
+
+use super::*;
+
+#[test]
+fn every_row_is_visited_once_with_any_number_of_threads() {
+    for threads in 1..=4 {
+        let pool = Pool::new(threads);
+        for rows in [1, 2, 7, 64, 1000] {
+            let mut data = vec![0u32; rows * 3];
+            pool.rows(&mut data, 3, |row, part| part.iter_mut().for_each(|cell| *cell += row as u32 + 1));
+            assert!(data.chunks(3).enumerate().all(|(row, part)| part == [row as u32 + 1; 3]));
+        }
+    }
+}
+
+#[test]
+fn zipped_rows_stay_together() {
+    let pool = Pool::new(3);
+    let (mut a, mut b, mut c) = (vec![0usize; 1500], vec![0usize; 3000], vec![0usize; 4500]);
+    pool.rows3((&mut a, 1), (&mut b, 2), (&mut c, 3), |row, a, b, c| {
+        a.fill(row);
+        b.fill(row);
+        c.fill(row);
+    });
+    pool.rows2((&mut a, 1), (&mut b, 2), |row, a, b| {
+        a[0] += row;
+        b[1] += row;
+    });
+    assert!((0..1500).all(|row| a[row] == 2 * row && b[2 * row] == row && b[2 * row + 1] == 2 * row));
+    assert!((0..1500).all(|row| c[3 * row..3 * row + 3] == [row; 3]));
+}
+
+#[test]
+fn helpers_come_back_for_job_after_job() {
+    let pool = Pool::new(4);
+    let sum = AtomicUsize::new(0);
+    for _ in 0..2000 {
+        pool.ranges(16, 1, |worker, range| {
+            assert!(worker < 4);
+            sum.fetch_add(range.start, Ordering::Relaxed);
+        });
+    }
+    assert_eq!(sum.load(Ordering::Relaxed), 2000 * 120);
+}
+
+#[test]
+fn a_worker_number_is_never_used_twice_at_once() {
+    let pool = Pool::new(4);
+    let inside: [AtomicBool; 4] = Default::default();
+    for _ in 0..500 {
+        pool.run(&|worker| {
+            assert!(!inside[worker].swap(true, Ordering::SeqCst));
+            std::hint::black_box((0..100).sum::<u64>());
+            inside[worker].store(false, Ordering::SeqCst);
+        });
+    }
+}
+
+#[test]
+fn a_panic_in_any_piece_reaches_the_caller_and_the_pool_lives_on() {
+    let pool = Pool::new(3);
+    for piece in [0, 50, 99] {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            pool.ranges(100, 1, |_, range| assert!(range.start != piece, "on purpose"));
+        }));
+        assert!(result.is_err(), "piece {piece}");
+        let count = AtomicUsize::new(0);
+        pool.ranges(100, 1, |_, _| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 100);
+    }
+}
+
+#[test]
+fn a_job_inside_a_job_is_done_by_its_caller() {
+    let pool = Pool::new(2);
+    let count = AtomicUsize::new(0);
+    pool.ranges(4, 1, |_, _| {
+        pool.ranges(5, 1, |worker, _| {
+            assert_eq!(worker, 0);
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+    });
+    assert_eq!(count.load(Ordering::Relaxed), 20);
+}

@@ -1,0 +1,57 @@
+//! Seeded weights of every type that has kernels.
+
+use adit_format::TensorType;
+
+use crate::random::Random;
+
+/// Every type that has kernels.
+pub const KINDS: [TensorType; 16] = [
+    TensorType::F32,
+    TensorType::F16,
+    TensorType::Bf16,
+    TensorType::Q4_0,
+    TensorType::Q4_1,
+    TensorType::Q5_0,
+    TensorType::Q5_1,
+    TensorType::Q8_0,
+    TensorType::Q2K,
+    TensorType::Q3K,
+    TensorType::Q4K,
+    TensorType::Q5K,
+    TensorType::Q6K,
+    TensorType::Iq4Nl,
+    TensorType::Iq4Xs,
+    TensorType::Mxfp4,
+];
+
+/// Offsets of the f16 fields in a block.
+fn halves(kind: TensorType) -> &'static [usize] {
+    match kind {
+        TensorType::F16 | TensorType::Q4_0 | TensorType::Q5_0 | TensorType::Q8_0 => &[0],
+        TensorType::Iq4Nl | TensorType::Iq4Xs => &[0],
+        TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => &[0, 2],
+        TensorType::Q2K => &[80, 82],
+        TensorType::Q3K => &[108],
+        TensorType::Q6K => &[208],
+        _ => &[],
+    }
+}
+
+/// Random blocks with scales of ordinary size.
+pub fn weights(kind: TensorType, rows: usize, cols: usize, random: &mut Random) -> Vec<u8> {
+    let mut bytes = vec![0u8; rows * kind.row_bytes(cols).expect("whole blocks")];
+    bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
+    for block in bytes.chunks_exact_mut(kind.block_bytes()) {
+        for offset in halves(kind) {
+            let value = half::f16::from_f32(random.unit() * 0.1);
+            block[*offset..offset + 2].copy_from_slice(&value.to_le_bytes());
+        }
+        match kind {
+            TensorType::F32 => block.copy_from_slice(&random.unit().to_le_bytes()),
+            TensorType::Bf16 => block.copy_from_slice(&half::bf16::from_f32(random.unit()).to_le_bytes()),
+            TensorType::Mxfp4 => block[0] = 118 + block[0] % 8,
+            _ => {}
+        }
+    }
+    bytes
+}
