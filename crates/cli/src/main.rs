@@ -1,3 +1,35 @@
-//! The binary `adit`.
+//! The binary `adit`: argv -> [`Cli`] -> one command -> exit code. Each command is one file in `commands`;
+//! what several share (sizes, stdout, the model cache) lies beside it. Knows nothing of tensors.
 
-fn main() {}
+mod args;
+mod commands;
+mod failure;
+mod output;
+mod progress;
+mod pull;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::commands::Command;
+
+/// Runs open language models that are larger than memory.
+#[derive(Parser)]
+#[command(name = "adit", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::report_usage(&error),
+    };
+    match cli.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}
