@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub files: FileSet,
     pub frames: Frames,
     pub slots: Box<[Slot]>,
+    /// Slot `i` is the frame of this size at `i * slot_bytes`; the last one may be shorter.
+    pub slot_bytes: usize,
     pub lines: Box<[Line]>,
     /// Moves whenever a slot became Ready or Failed, or an I/O thread came or went.
     pub changed: Event,
@@ -61,7 +63,6 @@ pub(crate) struct ReadCounters {
 pub(crate) struct Disk {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    slot_bytes: usize,
     /// The I/O thread that gets the next read.
     next_line: usize,
 }
@@ -82,14 +83,13 @@ impl Disk {
         slot_bytes: usize,
         reads_per_slot: usize,
     ) -> Result<Disk, PagerError> {
-        let lines = io::thread_count(files.io());
-        let capacity = queue_capacity(reads_per_slot);
-        let line = |_| Line { queue: Queue::new(capacity), bell: Event::new() };
+        let lines = io::lines(files.io(), queue_capacity(reads_per_slot))?;
         let shared = Arc::new(Shared {
             files: files.clone(),
             frames: Frames::new(AlignedBuf::new(memory_bytes)?),
             slots: (0..memory_bytes.div_ceil(slot_bytes)).map(|_| Slot::new()).collect(),
-            lines: (0..lines).map(line).collect(),
+            slot_bytes,
+            lines,
             changed: Event::new(),
             stop: AtomicBool::new(false),
             died: AtomicBool::new(false),
@@ -97,7 +97,7 @@ impl Disk {
             counters: ReadCounters::default(),
         });
         let mut disk =
-            Disk { shared: shared.clone(), threads: Vec::with_capacity(lines), slot_bytes, next_line: 0 };
+            Disk { shared: shared.clone(), threads: Vec::with_capacity(shared.lines.len()), next_line: 0 };
         for (line, backend) in io::backends(&shared)?.into_iter().enumerate() {
             let shared = shared.clone();
             let thread = std::thread::Builder::new()
@@ -148,7 +148,7 @@ impl Disk {
     /// Pieces must not overlap: each byte belongs to one read.
     pub(crate) fn load(&mut self, slot: usize, reads: usize, fetches: impl Iterator<Item = Fetch>) {
         self.shared.slots[slot].begin(reads as u32);
-        let base = slot * self.slot_bytes;
+        let base = slot * self.shared.slot_bytes;
         let mut free_from = 0;
         let mut left = reads;
         for fetch in fetches {
@@ -156,7 +156,7 @@ impl Disk {
             let piece = fetch.piece;
             assert!(piece.at >= free_from, "pieces of a load come in order and do not overlap");
             free_from = piece.at + piece.bytes;
-            assert!(free_from <= self.slot_bytes as u64, "a load stays within its slot");
+            assert!(free_from <= self.shared.slot_bytes as u64, "a load stays within its slot");
             let line = &self.shared.lines[self.next_line];
             self.next_line = (self.next_line + 1) % self.shared.lines.len();
             line.queue.push(Request {
@@ -198,11 +198,7 @@ impl Disk {
 
     /// Holds a loaded slot's bytes; None when the slot is not Ready.
     pub(crate) fn pin(&self, slot: usize) -> Option<Pinned<'_>> {
-        self.shared.slots[slot].pin().then(|| Pinned {
-            shared: &self.shared,
-            slot,
-            slot_bytes: self.slot_bytes,
-        })
+        self.shared.slots[slot].pin().then(|| Pinned { shared: &self.shared, slot })
     }
 
     pub(crate) fn evict(&self, slot: usize) -> bool {
@@ -253,15 +249,14 @@ fn queue_capacity(reads_per_slot: usize) -> usize {
 pub(crate) struct Pinned<'a> {
     shared: &'a Shared,
     slot: usize,
-    slot_bytes: usize,
 }
 
 impl Deref for Pinned<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let start = self.slot * self.slot_bytes;
-        let bytes = self.slot_bytes.min(self.shared.frames.bytes() - start);
+        let start = self.slot * self.shared.slot_bytes;
+        let bytes = self.shared.slot_bytes.min(self.shared.frames.bytes() - start);
         // SAFETY: the slot is Ready and counted as in use, so no load of it can begin, and a read
         // writes only within a slot that is Loading.
         unsafe { self.shared.frames.shared(start, bytes) }

@@ -51,11 +51,7 @@ struct Inner {
 
 impl FileSet {
     pub fn open(paths: &[PathBuf], io: &IoKind) -> Result<FileSet, PagerError> {
-        let io = match io {
-            IoKind::Auto => crate::io::choose(),
-            other => other.clone(),
-        };
-        crate::io::check(&io)?;
+        let io = crate::io::choose(io)?;
         let simulated = matches!(io, IoKind::Simulated(_));
         let mut files = Vec::with_capacity(paths.len());
         let mut align = ALIGN_MIN;
@@ -134,6 +130,11 @@ impl FileSet {
 
     pub(crate) fn io(&self) -> &IoKind {
         &self.inner.io
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = std::os::fd::RawFd> {
+        self.inner.files.iter().map(|file| std::os::fd::AsRawFd::as_raw_fd(&file.file))
     }
 
     pub(crate) fn file(&self, file: u32) -> &OpenFile {

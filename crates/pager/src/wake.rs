@@ -62,16 +62,58 @@ impl Event {
     }
 }
 
+/// For a waiter that sleeps in a ring: a notification makes a descriptor readable.
+#[cfg(all(target_os = "linux", not(loom)))]
+impl Event {
+    pub(crate) fn with_descriptor() -> std::io::Result<Event> {
+        Ok(Event { sleep: platform::Sleep::with_descriptor()?, ..Event::new() })
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<std::os::fd::RawFd> {
+        self.sleep.descriptor()
+    }
+
+    /// The descriptor is not readable until the next notification.
+    pub(crate) fn silence(&self) {
+        self.sleep.silence();
+    }
+}
+
 #[cfg(all(target_os = "linux", not(loom)))]
 mod platform {
-    use rustix::thread::futex::{Flags, wait, wake};
-    use std::sync::atomic::AtomicU32;
+    use rustix::{
+        event::{EventfdFlags, eventfd},
+        thread::futex::{Flags, wait, wake},
+    };
+    use std::{
+        io,
+        os::fd::{AsRawFd, OwnedFd, RawFd},
+        sync::atomic::AtomicU32,
+    };
 
-    pub(super) struct Sleep;
+    pub(super) struct Sleep {
+        descriptor: Option<OwnedFd>,
+    }
 
     impl Sleep {
         pub(super) fn new() -> Sleep {
-            Sleep
+            Sleep { descriptor: None }
+        }
+
+        pub(super) fn with_descriptor() -> io::Result<Sleep> {
+            let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+            Ok(Sleep { descriptor: Some(descriptor) })
+        }
+
+        pub(super) fn descriptor(&self) -> Option<RawFd> {
+            self.descriptor.as_ref().map(OwnedFd::as_raw_fd)
+        }
+
+        pub(super) fn silence(&self) {
+            if let Some(descriptor) = &self.descriptor {
+                // Nothing to read means that it is silent.
+                let _ = rustix::io::read(descriptor, &mut [0; 8]);
+            }
         }
 
         pub(super) fn wait(&self, count: &AtomicU32, seen: u32) {
@@ -80,7 +122,11 @@ mod platform {
         }
 
         pub(super) fn wake(&self, count: &AtomicU32) {
-            let _ = wake(count, Flags::PRIVATE, i32::MAX as u32);
+            // Neither can fail in a way that leaves a sleeper asleep.
+            let _ = match &self.descriptor {
+                Some(descriptor) => rustix::io::write(descriptor, &1u64.to_ne_bytes()),
+                None => wake(count, Flags::PRIVATE, i32::MAX as u32),
+            };
         }
     }
 }

@@ -3,10 +3,17 @@
 
 mod plain;
 mod simulated;
+#[cfg(all(target_os = "linux", not(loom)))]
+mod uring;
 
 pub use simulated::SimConfig;
 
-use crate::{IoKind, PagerError, ReadCause, disk::Shared, wake::Event};
+use crate::{
+    IoKind, PagerError, ReadCause,
+    disk::{Line, Shared},
+    queue::Queue,
+    wake::Event,
+};
 use std::{fs::File, io, sync::Arc};
 
 /// The most reads that any backend has in flight: the tickets of a `Flights` table.
@@ -49,29 +56,52 @@ pub(crate) trait Io: Send {
     fn wait(&mut self, bell: &Event, seen: u32);
 }
 
-/// What `IoKind::Auto` means here.
-pub(crate) fn choose() -> IoKind {
-    IoKind::Plain
+/// Without io_uring there is only its refusal.
+#[cfg(not(all(target_os = "linux", not(loom))))]
+mod uring {
+    pub(crate) fn check() -> std::io::Result<()> {
+        Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
+    }
 }
 
-/// Refuses a backend that does not work here.
-pub(crate) fn check(io: &IoKind) -> Result<(), PagerError> {
+/// What `io` means here: never `Auto`. Refuses a backend that does not work here.
+pub(crate) fn choose(io: &IoKind) -> Result<IoKind, PagerError> {
     match io {
+        IoKind::Auto if uring::check().is_ok() => Ok(IoKind::Uring),
+        IoKind::Auto => Ok(IoKind::Plain),
+        IoKind::Uring => match uring::check() {
+            Ok(()) => Ok(IoKind::Uring),
+            Err(source) => Err(PagerError::Unavailable { backend: "io_uring", source }),
+        },
+        other => Ok(other.clone()),
+    }
+}
+
+/// The ways to the I/O threads that `backends` will want, with queues of `capacity`.
+pub(crate) fn lines(io: &IoKind, capacity: usize) -> Result<Box<[Line]>, PagerError> {
+    (0..thread_count(io)).map(|_| Ok(Line { queue: Queue::new(capacity), bell: bell(io)? })).collect()
+}
+
+/// What an I/O thread sleeps on: one in a ring can only be woken by a descriptor.
+fn bell(io: &IoKind) -> Result<Event, PagerError> {
+    match io {
+        #[cfg(all(target_os = "linux", not(loom)))]
         IoKind::Uring => {
-            let source = io::Error::from(io::ErrorKind::Unsupported);
-            Err(PagerError::Unavailable { backend: "io_uring", source })
+            Event::with_descriptor().map_err(|source| PagerError::Unavailable { backend: "io_uring", source })
         }
-        _ => Ok(()),
+        _ => Ok(Event::new()),
     }
 }
 
 /// The backends of one set of files, one for each I/O thread.
 pub(crate) fn backends(shared: &Arc<Shared>) -> Result<Vec<Box<dyn Io>>, PagerError> {
-    let threads = thread_count(shared.files.io());
-    Ok(match shared.files.io() {
-        IoKind::Simulated(config) => vec![simulated::Simulated::boxed(shared.clone(), config.clone())],
-        _ => (0..threads).map(|_| plain::Plain::boxed(shared.clone())).collect(),
-    })
+    let backend = |_line: usize| match shared.files.io() {
+        IoKind::Simulated(config) => Ok(simulated::Simulated::boxed(shared.clone(), config.clone())),
+        #[cfg(all(target_os = "linux", not(loom)))]
+        IoKind::Uring => uring::Uring::boxed(shared.clone(), _line),
+        _ => Ok(plain::Plain::boxed(shared.clone())),
+    };
+    (0..shared.lines.len()).map(backend).collect()
 }
 
 /// How many I/O threads `backends` wants.
