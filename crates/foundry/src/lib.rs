@@ -1,1 +1,11 @@
-//! Models become other models: recipes that write new GGUF files.
+//! Models become other models: recipes that write new GGUF files. A recipe streams: it never holds a model
+//! in memory. Knows files, not how a model is run.
+
+mod error;
+mod perturb;
+mod source;
+mod space;
+mod upcycle;
+
+pub use error::FoundryError;
+pub use upcycle::{Report, Upcycle, upcycle};
