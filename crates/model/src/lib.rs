@@ -1,1 +1,26 @@
 //! Tokens become logits: model families, the memory plan, the forward pass.
+//!
+//! Knows tokens as numbers only; text, sampling and conversations are the engine's.
+
+mod config;
+mod error;
+mod families;
+mod forward;
+mod linear;
+pub mod machine;
+mod memory;
+mod model;
+mod moe;
+mod plan;
+mod scratch;
+mod weights;
+
+pub use adit_kernels::KvFormat;
+pub use adit_pager::{IoKind, PagerStats, SimConfig};
+pub use config::{Config, Experts};
+pub use error::ModelError;
+pub use families::Family;
+pub use forward::Row;
+pub use model::{Blueprint, Model, StepStats};
+pub use plan::{Bytes, PagerSizes, Plan, PlanError, Request, Term};
+pub use weights::{FeedForward, Weights};

@@ -1,0 +1,41 @@
+//! What can go wrong between a checked file and its logits.
+
+use adit_format::FormatError;
+use adit_pager::PagerError;
+
+use crate::plan::PlanError;
+
+/// A model that cannot be loaded, or a step that could not be computed.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error(transparent)]
+    Pager(#[from] PagerError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("{file}: general.architecture is `{found}`, which adit cannot run yet; it runs {known}")]
+    UnknownArchitecture { file: String, found: String, known: String },
+    #[error(
+        "{file}: tensor `{name}` is missing; the file is incomplete or of a variant that adit does not know"
+    )]
+    MissingTensor { file: String, name: String },
+    #[error("{file}: tensor `{name}` has shape {found:?}, expected {expected:?} from the metadata")]
+    WrongShape { file: String, name: String, found: Vec<u64>, expected: Vec<u64> },
+    #[error("{file}: tensor `{name}` is stored as {found}, expected {expected}")]
+    WrongType { file: String, name: String, found: &'static str, expected: &'static str },
+    #[error(
+        "{file}: tensor `{name}` belongs to no known part of a `{architecture}` model; \
+         it is refused rather than run approximately"
+    )]
+    UnknownTensor { file: String, name: String, architecture: &'static str },
+    #[error("{file}: `{key}` is {found}, expected {expected}")]
+    BadMetadata { file: String, key: String, found: String, expected: String },
+    #[error("token {token} at row {row} is outside the vocabulary of {vocabulary} tokens")]
+    BadToken { row: usize, token: u32, vocabulary: usize },
+    #[error(
+        "position {position} is beyond the context of {context} tokens; \
+         start over, or give a longer context with -c"
+    )]
+    ContextFull { position: usize, context: usize },
+}

@@ -1,0 +1,305 @@
+//! One forward pass for every case: decode is one row per lane, prefill many rows of one lane.
+//!
+//! Layer by layer over all rows of a step, so that in a mixture-of-experts layer each needed expert is
+//! read once per step. A row's result depends on nothing but its lane: not on the other rows, not on
+//! threads, not on what the pager held. Knows no family by name and no file.
+
+use adit_kernels::{
+    AttentionRow, RopeTable, add, attention, gelu_tanh_mul, rms_norm, rms_norm_heads, rms_norm_in_place,
+    rope_heads, scale, silu_mul, soft_cap,
+};
+
+use crate::config::Config;
+use crate::error::ModelError;
+use crate::families::Activation;
+use crate::linear::Linear;
+use crate::memory::Memory;
+use crate::moe;
+use crate::scratch::{LOGIT_ROWS_MAX, Scratch};
+use crate::weights::{FeedForward, Layer, Projection, Vector, Weights};
+use adit_pager::Pager;
+
+/// One token of one lane in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    pub lane: usize,
+    pub token: u32,
+    /// Must continue the lane: its length, then counting up within the step.
+    pub position: usize,
+    pub wants_logits: bool,
+}
+
+/// How queries and keys rotate, per kind of layer.
+pub(crate) struct Rotations {
+    pub full: RopeTable,
+    pub sliding: Option<RopeTable>,
+}
+
+/// Everything a step reads or writes besides its rows.
+pub(crate) struct Pass<'a> {
+    pub config: &'a Config,
+    pub weights: &'a Weights,
+    pub linear: Linear<'a>,
+    pub rotations: &'a Rotations,
+    pub memory: &'a mut Memory,
+    pub scratch: &'a mut Scratch,
+    pub pager: Option<&'a mut Pager>,
+}
+
+impl Pass<'_> {
+    /// Computes all rows; calls `on_logits(row index, logits)` for those that want them, in order.
+    pub fn run(&mut self, rows: &[Row], on_logits: &mut dyn FnMut(usize, &[f32])) -> Result<(), ModelError> {
+        self.embed(rows);
+        self.rotate_angles(rows);
+        if let Some(pager) = &mut self.pager {
+            pager.tick();
+        }
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            self.attention_block(index, layer, rows);
+            self.feed_forward_block(layer, rows.len())?;
+        }
+        self.head(rows, on_logits);
+        Ok(())
+    }
+
+    fn embed(&mut self, rows: &[Row]) {
+        let (width, factor) = (self.config.width, self.config.embedding_scale);
+        let table = self.linear.matrix(self.weights.embedding);
+        self.linear.pool.rows(&mut self.scratch.hidden[..rows.len() * width], width, |row, out| {
+            table.dequantize_row(rows[row].token as usize, out);
+            if factor != 1.0 {
+                scale(out, factor);
+            }
+        });
+    }
+
+    fn rotate_angles(&mut self, rows: &[Row]) {
+        let dimensions = self.config.rope.dimensions;
+        let fill = |table: &RopeTable, angles: &mut [f32]| {
+            for (row, out) in rows.iter().zip(angles.chunks_exact_mut(dimensions)) {
+                table.angles(row.position, out);
+            }
+        };
+        fill(&self.rotations.full, &mut self.scratch.angles);
+        if let Some(table) = &self.rotations.sliding {
+            fill(table, &mut self.scratch.angles_sliding);
+        }
+    }
+
+    /// hidden += post_norm(attention(norm(hidden)))
+    fn attention_block(&mut self, index: usize, layer: &Layer, rows: &[Row]) {
+        let Pass { config, linear, scratch, .. } = self;
+        let (count, width) = (rows.len(), config.width);
+        norm_rows(
+            linear,
+            layer.attention_norm,
+            config.norm_epsilon,
+            &scratch.hidden,
+            &mut scratch.normed,
+            count,
+        );
+        let kinds = [layer.query.weight.kind, layer.key.weight.kind, layer.value.weight.kind];
+        linear.load(&mut scratch.input, &scratch.normed, count, width, &kinds);
+        linear.project(
+            &scratch.input,
+            count,
+            [
+                (layer.query, &mut scratch.query),
+                (layer.key, &mut scratch.key),
+                (layer.value, &mut scratch.value),
+            ],
+        );
+        self.norm_and_rotate_heads(index, layer, count);
+        self.remember(index, rows);
+        self.attend(index, rows);
+        let Pass { config, linear, scratch, .. } = self;
+        let attended = config.heads * config.value_dim;
+        linear.load(
+            &mut scratch.input,
+            &scratch.attended,
+            count,
+            attended,
+            &[layer.attention_output.weight.kind],
+        );
+        linear.project(&scratch.input, count, [(layer.attention_output, &mut scratch.normed)]);
+        self.add_block(layer.post_attention_norm, count);
+    }
+
+    fn norm_and_rotate_heads(&mut self, index: usize, layer: &Layer, count: usize) {
+        let Pass { config, linear, scratch, .. } = self;
+        let (head_dim, dimensions) = (config.head_dim, config.rope.dimensions);
+        let (epsilon, style) = (config.norm_epsilon, config.family.rope_style);
+        let angles = match config.windows[index] {
+            Some(_) if config.rope_sliding.is_some() => &scratch.angles_sliding,
+            _ => &scratch.angles,
+        };
+        let sides = [
+            (&mut scratch.query, config.query_width(), layer.query_norm),
+            (&mut scratch.key, config.key_width(), layer.key_norm),
+        ];
+        for (values, row_len, norm) in sides {
+            let norm = linear.optional_vector(norm);
+            linear.pool.rows(&mut values[..count * row_len], row_len, |row, heads| {
+                if let Some(norm) = norm {
+                    rms_norm_heads(heads, norm, epsilon);
+                }
+                rope_heads(heads, head_dim, &angles[row * dimensions..(row + 1) * dimensions], style);
+            });
+        }
+    }
+
+    fn remember(&mut self, index: usize, rows: &[Row]) {
+        let (key_width, value_width) = (self.config.key_width(), self.config.value_width());
+        for (at, row) in rows.iter().enumerate() {
+            let key = &self.scratch.key[at * key_width..(at + 1) * key_width];
+            let value = &self.scratch.value[at * value_width..(at + 1) * value_width];
+            self.memory.store(index, row.lane, row.position, key, value);
+        }
+    }
+
+    fn attend(&mut self, index: usize, rows: &[Row]) {
+        let config = self.config;
+        let shape = config.attention_shape(index);
+        let (query_width, attended_width) = (config.query_width(), config.heads * config.value_dim);
+        // The kernel takes borrowed block tables, so they are listed on the stack, a batch at a time.
+        const BATCH: usize = 64;
+        let view = self.memory.view(index);
+        for (batch_index, batch) in rows.chunks(BATCH).enumerate() {
+            let listed: [AttentionRow<'_>; BATCH] = std::array::from_fn(|at| {
+                let row = batch[at.min(batch.len() - 1)];
+                AttentionRow { position: row.position, blocks: self.memory.blocks(row.lane) }
+            });
+            let first = batch_index * BATCH;
+            attention(
+                self.linear.pool,
+                &shape,
+                &self.scratch.query[first * query_width..(first + batch.len()) * query_width],
+                &listed[..batch.len()],
+                &view,
+                &mut self.scratch.attention,
+                &mut self.scratch.attended[first * attended_width..(first + batch.len()) * attended_width],
+            );
+        }
+    }
+
+    /// hidden += post_norm(feed_forward(norm(hidden)))
+    fn feed_forward_block(&mut self, layer: &Layer, count: usize) -> Result<(), ModelError> {
+        let Pass { config, linear, scratch, .. } = self;
+        norm_rows(
+            linear,
+            layer.feed_forward_norm,
+            config.norm_epsilon,
+            &scratch.hidden,
+            &mut scratch.normed,
+            count,
+        );
+        match &layer.feed_forward {
+            FeedForward::Dense { gate, up, down } => self.dense(*gate, *up, *down, count),
+            routed => {
+                let pager = self.pager.as_deref_mut().expect("models with routed layers have a pager");
+                moe::feed_forward(config, *linear, scratch, pager, routed, count)?;
+            }
+        }
+        self.add_block(layer.post_feed_forward_norm, count);
+        Ok(())
+    }
+
+    /// normed = down(activation(gate(normed)) * up(normed))
+    fn dense(&mut self, gate: Projection, up: Projection, down: Projection, count: usize) {
+        let Pass { config, linear, scratch, .. } = self;
+        let inner = config.feed_forward;
+        let kinds = [gate.weight.kind, up.weight.kind];
+        linear.load(&mut scratch.input, &scratch.normed, count, config.width, &kinds);
+        linear.project(&scratch.input, count, [(gate, &mut scratch.gate), (up, &mut scratch.up)]);
+        activate(linear, config.family.activation, &mut scratch.gate, &scratch.up, inner, count);
+        linear.load(&mut scratch.inner, &scratch.gate, count, inner, &[down.weight.kind]);
+        linear.project(&scratch.inner, count, [(down, &mut scratch.normed)]);
+    }
+
+    /// hidden += post_norm(normed), the norm being optional
+    fn add_block(&mut self, post_norm: Option<Vector>, count: usize) {
+        let Pass { config, linear, scratch, .. } = self;
+        let width = config.width;
+        let norm = linear.optional_vector(post_norm);
+        let epsilon = config.norm_epsilon;
+        if let Some(norm) = norm {
+            let block = &mut scratch.normed[..count * width];
+            linear.pool.rows(block, width, |_, row| rms_norm_in_place(row, norm, epsilon));
+        }
+        let block = &scratch.normed;
+        linear.pool.rows(&mut scratch.hidden[..count * width], width, |row, hidden| {
+            add(hidden, &block[row * width..(row + 1) * width]);
+        });
+    }
+
+    fn head(&mut self, rows: &[Row], on_logits: &mut dyn FnMut(usize, &[f32])) {
+        let Pass { config, linear, scratch, weights, .. } = self;
+        let (width, vocabulary) = (config.width, config.vocabulary);
+        let norm = linear.vector(weights.output_norm);
+        let mut next = 0;
+        while next < rows.len() {
+            // Gather up to LOGIT_ROWS_MAX rows that want logits, normalised.
+            let mut batch = [0usize; LOGIT_ROWS_MAX];
+            let mut len = 0;
+            while next < rows.len() && len < LOGIT_ROWS_MAX {
+                if rows[next].wants_logits {
+                    let out = &mut scratch.normed[len * width..(len + 1) * width];
+                    rms_norm(
+                        &scratch.hidden[next * width..(next + 1) * width],
+                        norm,
+                        config.norm_epsilon,
+                        out,
+                    );
+                    batch[len] = next;
+                    len += 1;
+                }
+                next += 1;
+            }
+            if len == 0 {
+                break;
+            }
+            linear.load(&mut scratch.input, &scratch.normed, len, width, &[weights.output.weight.kind]);
+            linear.project(&scratch.input, len, [(weights.output, &mut scratch.logits)]);
+            if let Some(cap) = config.logit_soft_cap {
+                let logits = &mut scratch.logits[..len * vocabulary];
+                linear.pool.rows(logits, vocabulary, |_, row| soft_cap(row, cap));
+            }
+            for (row, logits) in batch[..len].iter().zip(scratch.logits.chunks_exact(vocabulary)) {
+                on_logits(*row, logits);
+            }
+        }
+    }
+}
+
+/// `out[row] = rms_norm(input[row]) * weight`
+fn norm_rows(
+    linear: &Linear<'_>,
+    weight: Vector,
+    epsilon: f32,
+    input: &[f32],
+    out: &mut [f32],
+    count: usize,
+) {
+    let (weight, width) = (linear.vector(weight), weight.len);
+    linear.pool.rows(&mut out[..count * width], width, |row, out| {
+        rms_norm(&input[row * width..(row + 1) * width], weight, epsilon, out);
+    });
+}
+
+/// `gate[row] = activation(gate[row]) * up[row]`
+pub(crate) fn activate(
+    linear: &Linear<'_>,
+    activation: Activation,
+    gate: &mut [f32],
+    up: &[f32],
+    inner: usize,
+    count: usize,
+) {
+    linear.pool.rows(&mut gate[..count * inner], inner, |row, gate| {
+        let up = &up[row * inner..(row + 1) * inner];
+        match activation {
+            Activation::Silu => silu_mul(gate, up),
+            Activation::GeluTanh => gelu_tanh_mul(gate, up),
+        }
+    });
+}

@@ -1,0 +1,226 @@
+//! A loaded model: bound weights, resident backbone, pager, lanes and scratch, and the step over them.
+//!
+//! Loading reads the header, binds and plans (`Blueprint`), then carves memory once (`Model::load`).
+//! After that a step allocates nothing. Knows tokens as numbers only.
+
+use std::path::Path;
+
+use adit_format::Gguf;
+use adit_kernels::{Pool, RopeScaling, RopeTable};
+use adit_pager::{Backbone, FileSet, IoKind, Pager, PagerStats};
+
+use crate::config::{Config, Rope};
+use crate::error::ModelError;
+use crate::forward::{Pass, Rotations, Row};
+use crate::linear::Linear;
+use crate::memory::Memory;
+use crate::plan::{PagerSizes, Plan, Request};
+use crate::scratch::Scratch;
+use crate::weights::{Vector, Weights, file_name};
+
+/// A model file understood but not loaded: its numbers, its weights' places, its open files.
+pub struct Blueprint {
+    pub gguf: Gguf,
+    pub config: Config,
+    pub weights: Weights,
+    files: FileSet,
+}
+
+impl Blueprint {
+    /// Opens a model by its file (the first part of a split one).
+    pub fn open(path: &Path, io: &IoKind) -> Result<Blueprint, ModelError> {
+        Blueprint::from_gguf(Gguf::open(path)?, io)
+    }
+
+    pub fn from_gguf(gguf: Gguf, io: &IoKind) -> Result<Blueprint, ModelError> {
+        let file = file_name(&gguf);
+        // Before anything else: an architecture that adit does not know is refused by its name.
+        let architecture = gguf.metadata().require_str("general.architecture")?;
+        crate::families::Family::find(&file, architecture)?;
+        let missing = || ModelError::MissingTensor { file: file.clone(), name: "token_embd.weight".into() };
+        let vocabulary =
+            gguf.tensor("token_embd.weight").ok_or_else(missing)?.dims.get(1).copied().unwrap_or(1);
+        let config = Config::read(&file, gguf.metadata(), vocabulary as usize)?;
+        let weights = Weights::bind(&gguf, &config)?;
+        let paths: Vec<_> = gguf.parts().iter().map(|part| part.path.clone()).collect();
+        let files = FileSet::open(&paths, io)?;
+        Ok(Blueprint { gguf, config, weights, files })
+    }
+
+    /// The memory sum for this request.
+    pub fn plan(&self, request: &Request) -> Result<Plan, ModelError> {
+        let (files, groups) = (&self.files, &self.weights.groups);
+        let sizes = PagerSizes {
+            backbone_bytes: Backbone::bytes_needed(files, &self.weights.extents),
+            slot_bytes: Pager::slot_bytes(files, groups),
+            // A bound: tables for as many slots as there are experts.
+            overhead_bytes: Pager::overhead_bytes(files, groups, self.weights.experts()),
+        };
+        Ok(Plan::make(&self.config, &self.weights, sizes, request)?)
+    }
+
+    /// Bytes of all routed experts on disk.
+    pub fn expert_bytes(&self) -> u64 {
+        let of_group = |group: &adit_pager::Group| {
+            group.parts.iter().map(|part| part.member_bytes).sum::<u64>() * u64::from(group.members)
+        };
+        self.weights.groups.iter().map(of_group).sum()
+    }
+
+    /// Bytes of all resident weights on disk.
+    pub fn backbone_bytes(&self) -> u64 {
+        self.weights.extents.iter().map(|extent| extent.bytes).sum()
+    }
+}
+
+/// Where the time of steps went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepStats {
+    pub steps: u64,
+    pub rows: u64,
+    /// Wall time inside steps, waits for experts included.
+    pub step_ns: u64,
+}
+
+/// A model ready to compute steps.
+pub struct Model {
+    config: Config,
+    weights: Weights,
+    plan: Plan,
+    pool: Pool,
+    backbone: Backbone,
+    rotations: Rotations,
+    pager: Option<Pager>,
+    memory: Memory,
+    scratch: Scratch,
+    stats: StepStats,
+}
+
+impl Model {
+    /// Carves memory by `plan` and reads the backbone; `progress` is told the bytes read so far.
+    pub fn load(
+        blueprint: Blueprint,
+        plan: Plan,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Model, ModelError> {
+        let Blueprint { config, mut weights, files, gguf } = blueprint;
+        // The directory has served its purpose; its memory is better used for experts.
+        drop(gguf);
+        let pool = Pool::new(plan.threads);
+        let backbone = Backbone::load(&files, &weights.extents, progress)?;
+        let linear = Linear { pool: &pool, backbone: &backbone };
+        let rotations = Rotations {
+            full: rope_table(&config, &config.rope, &weights, linear, plan.context),
+            sliding: config.rope_sliding.as_ref().map(|rope| plain_table(rope, None)),
+        };
+        let memory = Memory::new(plan.kv, plan.context, plan.lanes)?;
+        let scratch = Scratch::new(&config, &weights, plan.step_shape());
+        let groups = std::mem::take(&mut weights.groups);
+        let pager = match groups.is_empty() {
+            true => None,
+            false => Some(Pager::new(files, groups, plan.slots)?),
+        };
+        let stats = StepStats::default();
+        Ok(Model { config, weights, plan, pool, backbone, rotations, pager, memory, scratch, stats })
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Positions that `lane` remembers.
+    pub fn lane_len(&self, lane: usize) -> usize {
+        self.memory.len(lane)
+    }
+
+    /// Forgets the positions of `lane` from `len` on.
+    pub fn truncate(&mut self, lane: usize, len: usize) {
+        self.memory.truncate(lane, len);
+    }
+
+    pub fn pager_stats(&self) -> PagerStats {
+        self.pager.as_ref().map(Pager::stats).unwrap_or_default()
+    }
+
+    pub fn step_stats(&self) -> StepStats {
+        self.stats
+    }
+
+    /// Computes one step of at most `plan().chunk` rows. `on_logits(row index, logits)` is called in
+    /// order for the rows that want them. On an error no lane has advanced.
+    pub fn step(&mut self, rows: &[Row], on_logits: &mut dyn FnMut(usize, &[f32])) -> Result<(), ModelError> {
+        assert!(
+            !rows.is_empty() && rows.len() <= self.plan.chunk,
+            "a step has 1 to {} rows",
+            self.plan.chunk
+        );
+        let start = std::time::Instant::now();
+        self.admit(rows)?;
+        let mut pass = Pass {
+            config: &self.config,
+            weights: &self.weights,
+            linear: Linear { pool: &self.pool, backbone: &self.backbone },
+            rotations: &self.rotations,
+            memory: &mut self.memory,
+            scratch: &mut self.scratch,
+            pager: self.pager.as_mut(),
+        };
+        pass.run(rows, on_logits)?;
+        for row in rows {
+            self.memory.advance(row.lane, row.position);
+        }
+        self.stats.steps += 1;
+        self.stats.rows += rows.len() as u64;
+        self.stats.step_ns += start.elapsed().as_nanos() as u64;
+        Ok(())
+    }
+
+    /// Checks rows against vocabulary and lanes, and gives them blocks.
+    fn admit(&mut self, rows: &[Row]) -> Result<(), ModelError> {
+        for (index, row) in rows.iter().enumerate() {
+            let vocabulary = self.config.vocabulary;
+            if row.token as usize >= vocabulary {
+                return Err(ModelError::BadToken { row: index, token: row.token, vocabulary });
+            }
+            let before = rows[..index].iter().rev().find(|other| other.lane == row.lane);
+            let expected = before.map_or(self.lane_len(row.lane), |other| other.position + 1);
+            assert_eq!(row.position, expected, "rows of a lane continue it without gaps");
+            self.memory.reserve(row.lane, row.position)?;
+        }
+        Ok(())
+    }
+}
+
+/// The full-context rotation, with whatever frequency factors the file carries.
+fn rope_table(
+    config: &Config,
+    rope: &Rope,
+    weights: &Weights,
+    linear: Linear<'_>,
+    context: usize,
+) -> RopeTable {
+    let factors = &weights.rope_factors;
+    let beyond = context > config.rope.original_context as usize;
+    let chosen: Option<Vector> = factors.fixed.or(if beyond { factors.long } else { factors.short });
+    plain_table(rope, linear.optional_vector(chosen))
+}
+
+fn plain_table(rope: &Rope, factors: Option<&[f32]>) -> RopeTable {
+    let plain = RopeScaling {
+        freq_scale: rope.scale,
+        attn_factor: rope.magnitude,
+        original_context: rope.original_context,
+        ..RopeScaling::default()
+    };
+    let scaling = match &rope.yarn {
+        Some(yarn) => {
+            RopeScaling { ext_factor: 1.0, beta_fast: yarn.beta_fast, beta_slow: yarn.beta_slow, ..plain }
+        }
+        None => plain,
+    };
+    RopeTable::new(rope.dimensions, rope.base, &scaling, factors)
+}

@@ -1,0 +1,280 @@
+//! The memory plan: one sum, one reason per term, made before anything large is allocated.
+//!
+//! `--memory` is the whole process. What backbone, keys and values, scratch and the program itself
+//! leave becomes expert slots. A plan that cannot work is refused with the numbers and the way out.
+
+use std::fmt;
+
+use adit_kernels::KvFormat;
+
+use crate::config::Config;
+use crate::machine;
+use crate::memory::KvShape;
+use crate::scratch::{Scratch, StepShape};
+use crate::weights::Weights;
+
+/// Allowance for what cannot be counted beforehand: program pages not yet touched, thread stacks, the
+/// allocator's rounding, the I/O ring and the text of a conversation.
+const RESERVE_BYTES: u64 = 12 << 20;
+/// What a process of this kind takes before a model is loaded, where the system does not tell.
+const PROGRAM_BYTES_ASSUMED: u64 = 64 << 20;
+/// Prefill chunk when memory is no concern: large enough that each weight is used many times per read.
+const CHUNK_MAX: usize = 512;
+/// Below this chunk, prefill slows down before slots gain much.
+const CHUNK_COMFORT_MIN: usize = 16;
+/// Share of what is left for scratch and slots that scratch may take without being asked.
+const SCRATCH_SHARE: u64 = 8;
+/// Share of available memory that is used when nobody names a budget.
+const UNASKED_SHARE_PERCENT: u64 = 85;
+
+/// What the user asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Whole-process budget; `None` means all that fits without swapping.
+    pub memory: Option<u64>,
+    pub context: usize,
+    pub lanes: usize,
+    pub threads: usize,
+    pub kv: KvFormat,
+    /// Prefill chunk in rows; `None` chooses from memory.
+    pub chunk: Option<usize>,
+}
+
+/// Sizes that the pager knows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PagerSizes {
+    pub backbone_bytes: u64,
+    /// One expert slot; 0 for a dense model.
+    pub slot_bytes: u64,
+    /// Tables, counters and ring, whatever the number of slots.
+    pub overhead_bytes: u64,
+}
+
+/// One term of the sum.
+#[derive(Debug, Clone)]
+pub struct Term {
+    pub name: &'static str,
+    pub bytes: u64,
+    pub reason: String,
+}
+
+/// How memory is carved.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub terms: Vec<Term>,
+    pub budget: u64,
+    /// Whether the budget was given or taken from what is available.
+    pub asked: bool,
+    pub slots: usize,
+    pub slot_bytes: u64,
+    /// Routed experts of the whole model.
+    pub experts: usize,
+    /// MoE layers x experts per token: the slots that one token touches.
+    pub token_cycle: usize,
+    pub context: usize,
+    pub lanes: usize,
+    pub threads: usize,
+    pub chunk: usize,
+    pub kv: KvShape,
+}
+
+/// A budget that cannot work.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(
+    "{budget} of memory is not enough: this model needs at least {needed} \
+     with a context of {context} tokens\n{sum}\
+     raise --memory to {needed}{advice}"
+)]
+pub struct PlanError {
+    budget: Bytes,
+    needed: Bytes,
+    context: usize,
+    sum: String,
+    advice: String,
+}
+
+impl PlanError {
+    /// The smallest budget that would be accepted, in bytes.
+    pub fn needed_bytes(&self) -> u64 {
+        self.needed.0
+    }
+}
+
+/// Bytes printed as MiB or GiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes < 10 << 20 => write!(out, "{:.2} MiB", bytes as f64 / (1u64 << 20) as f64),
+            bytes if bytes < 1 << 30 => write!(out, "{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),
+            bytes => write!(out, "{:.2} GiB", bytes as f64 / (1u64 << 30) as f64),
+        }
+    }
+}
+
+impl Plan {
+    /// Carves the budget, or says what is missing.
+    pub fn make(
+        config: &Config,
+        weights: &Weights,
+        sizes: PagerSizes,
+        request: &Request,
+    ) -> Result<Plan, PlanError> {
+        let experts = weights.experts();
+        let used = config.experts.as_ref().map_or(0, |experts| experts.used);
+        let kv = KvShape::new(config, request.kv, request.context, request.lanes);
+        let program = machine::peak_resident_bytes().unwrap_or(PROGRAM_BYTES_ASSUMED);
+        let fixed = vec![
+            term(
+                "program",
+                program,
+                "this process so far: code, vocabulary, tokeniser, file directory".into(),
+            ),
+            term("reserve", RESERVE_BYTES, "stacks, allocator rounding, I/O ring, text".into()),
+            term(
+                "backbone",
+                sizes.backbone_bytes,
+                format!("{} weights every token uses", weights.extents.len()),
+            ),
+            term(
+                "kv",
+                kv.bytes() as u64,
+                format!(
+                    "{} tokens x {} lane(s) x {} bytes in {} layers",
+                    request.context,
+                    request.lanes,
+                    kv.position_bytes(),
+                    kv.layers
+                ),
+            ),
+            term("tables", sizes.overhead_bytes, "pager counters, request queue, slot states".into()),
+        ];
+        let fixed_bytes: u64 = fixed.iter().map(|term| term.bytes).sum();
+        let needs =
+            Needs { config, weights, request, fixed_bytes, slot_bytes: sizes.slot_bytes, experts, used };
+        let everything = needs.total(needs.scratch(request.chunk.unwrap_or(CHUNK_MAX)), experts);
+        let budget = request.memory.unwrap_or_else(|| match machine::available_bytes() {
+            // What the process has already taken is part of the budget, and no longer available.
+            Some(available) => everything.min(program + available / 100 * UNASKED_SHARE_PERCENT),
+            None => everything,
+        });
+        let Some((chunk, slots)) = needs.choose(budget) else {
+            return Err(needs.refusal(budget, fixed, request));
+        };
+        let mut terms = fixed;
+        terms.push(term("scratch", needs.scratch(chunk), format!("a step of {chunk} rows")));
+        if experts > 0 {
+            let bytes = slots as u64 * sizes.slot_bytes;
+            terms.push(term(
+                "slots",
+                bytes,
+                format!("{slots} of {experts} experts x {}", Bytes(sizes.slot_bytes)),
+            ));
+        }
+        Ok(Plan {
+            terms,
+            budget,
+            asked: request.memory.is_some(),
+            slots,
+            slot_bytes: sizes.slot_bytes,
+            experts,
+            token_cycle: weights.groups.len() * used,
+            context: request.context,
+            lanes: request.lanes,
+            threads: request.threads,
+            chunk,
+            kv,
+        })
+    }
+
+    /// What the process will take at most, by this plan.
+    pub fn total_bytes(&self) -> u64 {
+        self.terms.iter().map(|term| term.bytes).sum()
+    }
+
+    pub fn step_shape(&self) -> StepShape {
+        StepShape { rows: self.chunk, threads: self.threads }
+    }
+}
+
+fn term(name: &'static str, bytes: u64, reason: String) -> Term {
+    Term { name, bytes, reason }
+}
+
+/// The numbers that the choice of chunk and slots weighs.
+struct Needs<'a> {
+    config: &'a Config,
+    weights: &'a Weights,
+    request: &'a Request,
+    fixed_bytes: u64,
+    slot_bytes: u64,
+    experts: usize,
+    used: usize,
+}
+
+impl Needs<'_> {
+    fn scratch(&self, chunk: usize) -> u64 {
+        let shape = StepShape { rows: chunk, threads: self.request.threads };
+        Scratch::bytes(self.config, self.weights, shape) as u64
+    }
+
+    fn total(&self, scratch: u64, slots: usize) -> u64 {
+        self.fixed_bytes + scratch + slots as u64 * self.slot_bytes
+    }
+
+    /// Slots beside a chunk of this size; `None` if one token's experts of a layer do not fit.
+    fn slots(&self, budget: u64, chunk: usize) -> Option<usize> {
+        let left = budget.checked_sub(self.total(self.scratch(chunk), 0))?;
+        if self.experts == 0 {
+            return Some(0);
+        }
+        let slots = ((left / self.slot_bytes) as usize).min(self.experts);
+        (slots >= self.used).then_some(slots)
+    }
+
+    /// The largest chunk that leaves most of the rest to slots, and those slots.
+    fn choose(&self, budget: u64) -> Option<(usize, usize)> {
+        if let Some(chunk) = self.request.chunk {
+            return self.slots(budget, chunk).map(|slots| (chunk, slots));
+        }
+        let mut chunk = CHUNK_MAX.min(self.request.context.next_power_of_two());
+        while chunk > 1 {
+            let affordable = chunk <= CHUNK_COMFORT_MIN
+                || self.scratch(chunk) <= budget.saturating_sub(self.fixed_bytes) / SCRATCH_SHARE
+                || self.slots(budget, chunk) == Some(self.experts);
+            if affordable && let Some(slots) = self.slots(budget, chunk) {
+                return Some((chunk, slots));
+            }
+            chunk /= 2;
+        }
+        self.slots(budget, 1).map(|slots| (1, slots))
+    }
+
+    fn refusal(&self, budget: u64, fixed: Vec<Term>, request: &Request) -> PlanError {
+        let chunk = request.chunk.unwrap_or(1);
+        let scratch = self.scratch(chunk);
+        let mut lines = String::new();
+        let last = [term("scratch", scratch, format!("a step of {chunk} row(s)"))];
+        let slots =
+            term("slots", self.used as u64 * self.slot_bytes, format!("{} experts of one layer", self.used));
+        for term in fixed.iter().chain(&last).chain((self.experts > 0).then_some(&slots)) {
+            lines += &format!("  {:<9} {:>12}  {}\n", term.name, Bytes(term.bytes).to_string(), term.reason);
+        }
+        let mut advice = String::new();
+        if request.context > 512 {
+            advice += ", or give a shorter context with -c";
+        }
+        if request.kv != KvFormat::Q8_0 {
+            advice += ", or --kv q8_0";
+        }
+        PlanError {
+            budget: Bytes(budget),
+            needed: Bytes(self.total(scratch, self.used)),
+            context: request.context,
+            sum: lines,
+            advice,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! All working memory of a step, in one struct whose every field carries its shape.
+//!
+//! Sized once for the largest step; a step borrows it and allocates nothing.
+
+use adit_format::TensorType;
+use adit_kernels::{ActivationFormat, Activations, activation_format, attention_scratch_floats};
+
+use crate::config::Config;
+use crate::weights::{FeedForward, Weights};
+
+/// Rows whose logits are computed in one go; more than that are taken in turns.
+pub const LOGIT_ROWS_MAX: usize = 16;
+
+/// What the largest step looks like.
+#[derive(Debug, Clone, Copy)]
+pub struct StepShape {
+    /// Rows of one step: the prefill chunk.
+    pub rows: usize,
+    pub threads: usize,
+}
+
+pub(crate) struct Scratch {
+    /// rows x width: the residual stream.
+    pub hidden: Vec<f32>,
+    /// rows x width: the normalised residual; later a block's output.
+    pub normed: Vec<f32>,
+    /// rows x heads * head_dim
+    pub query: Vec<f32>,
+    /// rows x kv_heads * head_dim
+    pub key: Vec<f32>,
+    /// rows x kv_heads * value_dim
+    pub value: Vec<f32>,
+    /// rows x heads * value_dim
+    pub attended: Vec<f32>,
+    /// rows x inner width of a feed-forward block or expert
+    pub gate: Vec<f32>,
+    /// rows x inner width
+    pub up: Vec<f32>,
+    /// rows x rope dimensions: cosine and sine pairs of each row's position
+    pub angles: Vec<f32>,
+    /// the same for sliding-window layers; empty where they rotate alike
+    pub angles_sliding: Vec<f32>,
+    /// rows x experts: the router's logits, then probabilities
+    pub router: Vec<f32>,
+    /// rows x used: each row's experts in order of probability; the place in this order is a pick's rank
+    pub picked: Vec<u32>,
+    /// rows x used: the weight of each pick in the row's sum
+    pub pick_weights: Vec<f32>,
+    /// experts: this layer's union, ascending
+    pub members: Vec<u32>,
+    /// experts + 1: where each expert's entries begin in `pair_rows` and `pair_ranks`
+    pub starts: Vec<u32>,
+    /// rows x used: row of each (row, rank) pair, grouped by expert
+    pub pair_rows: Vec<u32>,
+    /// rows x used: rank of each pair
+    pub pair_ranks: Vec<u32>,
+    /// rows x width: one expert's output for its rows
+    pub expert_rows: Vec<f32>,
+    /// rows x used x width: every pick's output, summed in rank order once all are there
+    pub expert_outputs: Vec<f32>,
+    /// Activations of a block's input, in the formats that weights ask for.
+    pub input: Activations,
+    /// Activations of a feed-forward block's inner values.
+    pub inner: Activations,
+    /// Workspace of the attention kernel.
+    pub attention: Vec<f32>,
+    /// logit rows x vocabulary
+    pub logits: Vec<f32>,
+}
+
+/// Hands out memory, or only counts it: the plan and the allocation are then the same sum.
+struct Carver {
+    bytes: usize,
+    count_only: bool,
+}
+
+impl Carver {
+    fn take<T: Clone + Default>(&mut self, len: usize) -> Vec<T> {
+        self.bytes += len * size_of::<T>();
+        if self.count_only { Vec::new() } else { vec![T::default(); len] }
+    }
+
+    fn activations(&mut self, rows: usize, cols: usize, formats: &[ActivationFormat]) -> Activations {
+        self.bytes += Activations::bytes_needed(rows, cols, formats);
+        if self.count_only { Activations::new(0, 0, &[]) } else { Activations::new(rows, cols, formats) }
+    }
+}
+
+impl Scratch {
+    /// Bytes that [`Scratch::new`] will take.
+    pub fn bytes(config: &Config, weights: &Weights, shape: StepShape) -> usize {
+        let mut carver = Carver { bytes: 0, count_only: true };
+        Scratch::carve(config, weights, shape, &mut carver);
+        carver.bytes
+    }
+
+    pub fn new(config: &Config, weights: &Weights, shape: StepShape) -> Scratch {
+        Scratch::carve(config, weights, shape, &mut Carver { bytes: 0, count_only: false })
+    }
+
+    fn carve(config: &Config, weights: &Weights, shape: StepShape, memory: &mut Carver) -> Scratch {
+        let StepShape { rows, threads } = shape;
+        let (width, attended) = (config.width, config.heads * config.value_dim);
+        let (experts, used, inner) = match &config.experts {
+            Some(experts) => (experts.count, experts.used, experts.feed_forward),
+            None => (0, 0, config.feed_forward),
+        };
+        let sliding = if config.rope_sliding.is_some() { rows * config.rope.dimensions } else { 0 };
+        let (input_formats, inner_formats) = formats(weights);
+        Scratch {
+            hidden: memory.take(rows * width),
+            normed: memory.take(rows * width),
+            query: memory.take(rows * config.query_width()),
+            key: memory.take(rows * config.key_width()),
+            value: memory.take(rows * config.value_width()),
+            attended: memory.take(rows * attended),
+            gate: memory.take(rows * inner),
+            up: memory.take(rows * inner),
+            angles: memory.take(rows * config.rope.dimensions),
+            angles_sliding: memory.take(sliding),
+            router: memory.take(rows * experts),
+            picked: memory.take(rows * used),
+            pick_weights: memory.take(rows * used),
+            members: memory.take(experts),
+            starts: memory.take(experts + 1),
+            pair_rows: memory.take(rows * used),
+            pair_ranks: memory.take(rows * used),
+            expert_rows: memory.take(if experts > 0 { rows * width } else { 0 }),
+            expert_outputs: memory.take(rows * used * width),
+            input: memory.activations(rows, width.max(attended), &input_formats),
+            inner: memory.activations(rows, inner, &inner_formats),
+            attention: memory.take(attention_scratch_floats(&config.attention_shape(0), threads)),
+            logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
+        }
+    }
+}
+
+/// The activation formats that block inputs and feed-forward inner values are needed in.
+fn formats(weights: &Weights) -> (Vec<ActivationFormat>, Vec<ActivationFormat>) {
+    let (mut input, mut inner) = (Vec::new(), Vec::new());
+    let add = |list: &mut Vec<ActivationFormat>, kind: TensorType| {
+        let format = activation_format(kind).expect("binding admits only types with kernels");
+        if !list.contains(&format) {
+            list.push(format);
+        }
+    };
+    add(&mut input, weights.output.weight.kind);
+    for layer in &weights.layers {
+        for projection in [&layer.query, &layer.key, &layer.value, &layer.attention_output] {
+            add(&mut input, projection.weight.kind);
+        }
+        let (gate, up, down) = match &layer.feed_forward {
+            FeedForward::Dense { gate, up, down } => (gate.weight.kind, up.weight.kind, down.weight.kind),
+            FeedForward::Routed { router, gate, up, down, .. } => {
+                add(&mut input, router.kind);
+                (gate.kind, up.kind, down.kind)
+            }
+        };
+        add(&mut input, gate);
+        add(&mut input, up);
+        add(&mut inner, down);
+    }
+    (input, inner)
+}

@@ -1,0 +1,57 @@
+//! What model tests share: tiny models on disk, and a run over tokens that keeps all logits.
+
+use std::path::Path;
+
+use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Request, Row};
+
+/// How one run differs from another; none of it may change a bit of the result.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub memory: Option<u64>,
+    pub threads: usize,
+    pub chunk: usize,
+    pub io: IoKind,
+    pub kv: KvFormat,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Run { memory: None, threads: 2, chunk: 7, io: IoKind::Auto, kv: KvFormat::F32 }
+    }
+}
+
+impl Run {
+    pub fn load(&self, path: &Path) -> Result<Model, ModelError> {
+        let blueprint = Blueprint::open(path, &self.io)?;
+        let plan = blueprint.plan(&self.request())?;
+        Model::load(blueprint, plan, &mut |_| {})
+    }
+
+    pub fn request(&self) -> Request {
+        let Run { memory, threads, chunk, kv, .. } = *self;
+        Request { memory, context: 256, lanes: 1, threads, kv, chunk: Some(chunk) }
+    }
+
+    /// Logits of all positions, one row after the other.
+    pub fn logits(&self, path: &Path, tokens: &[u32]) -> Vec<f32> {
+        let mut model = self.load(path).expect("a tiny model loads");
+        let mut all = Vec::new();
+        for (index, part) in tokens.chunks(self.chunk).enumerate() {
+            let rows: Vec<Row> = (0..part.len())
+                .map(|at| Row {
+                    lane: 0,
+                    token: part[at],
+                    position: index * self.chunk + at,
+                    wants_logits: true,
+                })
+                .collect();
+            model.step(&rows, &mut |_, logits| all.extend_from_slice(logits)).expect("a step succeeds");
+        }
+        all
+    }
+}
+
+/// Token ids that are ordinary text in every tiny vocabulary.
+pub fn tokens(count: usize) -> Vec<u32> {
+    (0..count as u32).map(|at| 3 + (at * 37 + at * at * 11) % 240).collect()
+}
