@@ -1,6 +1,7 @@
 //! The commands as a person meets them: every test runs the real binary in a temporary folder. One module a
 //! command; `home` and `server` are what they share.
 
+mod forge;
 mod home;
 mod info;
 mod pull;

@@ -1,0 +1,94 @@
+//! `adit forge RECIPE ...`: makes one model out of another.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use adit_format::writer::Existing;
+use adit_foundry::{Upcycle, upcycle};
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::args::ModelArgs;
+use crate::interrupt;
+use crate::progress::{Progress, note};
+use crate::size::ByteSize;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    recipe: Recipe,
+}
+
+#[derive(Subcommand)]
+enum Recipe {
+    /// Make a mixture of experts from a dense llama model: every expert a slightly changed copy
+    Upcycle(UpcycleArgs),
+}
+
+#[derive(clap::Args)]
+struct UpcycleArgs {
+    #[command(flatten)]
+    input: ModelArgs,
+
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    output: PathBuf,
+
+    /// Experts in each layer
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(2..))]
+    experts: u32,
+
+    /// Experts that a token uses in each layer
+    #[arg(long, value_name = "K", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
+    top_k: u32,
+
+    /// The same seed makes the same model
+    #[arg(long, value_name = "SEED", default_value = "1")]
+    seed: u64,
+
+    /// Replace OUT if it exists
+    #[arg(long)]
+    force: bool,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    match args.recipe {
+        Recipe::Upcycle(args) => run_upcycle(&args),
+    }
+}
+
+fn run_upcycle(args: &UpcycleArgs) -> Result<()> {
+    let input = args.input.locate()?;
+    interrupt::install()?;
+    let job = Upcycle {
+        input: &input,
+        output: &args.output,
+        experts: args.experts,
+        top_k: args.top_k,
+        seed: args.seed,
+        existing: if args.force { Existing::Replace } else { Existing::Refuse },
+    };
+    let report = make(&job)?;
+    note(&format!(
+        "{}: {}, {} layers x {} experts of {}, {} used by a token",
+        args.output.display(),
+        ByteSize(report.output_bytes),
+        report.layers,
+        report.experts,
+        ByteSize(report.expert_bytes),
+        report.top_k
+    ));
+    Ok(())
+}
+
+/// Makes the model with a bar; Ctrl-C leaves nothing behind.
+fn make(job: &Upcycle<'_>) -> Result<adit_foundry::Report> {
+    let mut bar: Option<Progress> = None;
+    let report = interrupt::watched(|| {
+        upcycle(job, &mut |done, total| {
+            bar.get_or_insert_with(|| Progress::bytes("forging", Some(total))).set(done);
+            if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    Ok(report?)
+}
