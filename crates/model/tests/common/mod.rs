@@ -34,21 +34,23 @@ impl Run {
 
     /// Logits of all positions, one row after the other.
     pub fn logits(&self, path: &Path, tokens: &[u32]) -> Vec<f32> {
-        let mut model = self.load(path).expect("a tiny model loads");
-        let mut all = Vec::new();
-        for (index, part) in tokens.chunks(self.chunk).enumerate() {
-            let rows: Vec<Row> = (0..part.len())
-                .map(|at| Row {
-                    lane: 0,
-                    token: part[at],
-                    position: index * self.chunk + at,
-                    wants_logits: true,
-                })
-                .collect();
-            model.step(&rows, &mut |_, logits| all.extend_from_slice(logits)).expect("a step succeeds");
-        }
-        all
+        logits_of(&mut self.load(path).expect("a tiny model loads"), self.chunk, tokens)
     }
+}
+
+/// Logits of all positions of an empty lane.
+pub fn logits_of(model: &mut Model, chunk: usize, tokens: &[u32]) -> Vec<f32> {
+    let mut all = Vec::new();
+    for (index, part) in tokens.chunks(chunk).enumerate() {
+        let rows = rows(part, index * chunk);
+        model.step(&rows, &mut |_, logits| all.extend_from_slice(logits)).expect("a step succeeds");
+    }
+    all
+}
+
+pub fn rows(tokens: &[u32], first: usize) -> Vec<Row> {
+    let row = |(at, &token)| Row { lane: 0, token, position: first + at, wants_logits: true };
+    tokens.iter().enumerate().map(row).collect()
 }
 
 /// Token ids that are ordinary text in every tiny vocabulary.

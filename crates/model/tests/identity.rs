@@ -1,0 +1,158 @@
+//! Memory decides the speed, never the answer: the same bits at every budget, thread count, disk and
+//! prefill chunk.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use adit_format::TensorType;
+use adit_format::synth::{Family, Synth, WeightTypes};
+use adit_model::{IoKind, KvFormat, Model, ModelError, SimConfig};
+use common::{Run, tokens};
+
+/// Enough experts that the smallest budget holds a small part of them.
+fn many_experts(folder: &Path, family: Family, types: WeightTypes) -> PathBuf {
+    let synth = Synth { layers: 3, experts: 16, experts_used: 3, seed: 11, types, ..Synth::new(family) };
+    let name = format!("{family:?}-{:?}.gguf", types.down);
+    synth.write(&folder.join(name)).expect("the model is written")
+}
+
+/// The model with a budget of `more` slots above the smallest that the plan accepts.
+fn load_with_slots(run: &Run, path: &Path, more: usize) -> Model {
+    let mut memory = 1;
+    loop {
+        // What the process has taken so far is a term of the plan and may grow meanwhile, so ask again.
+        match (Run { memory: Some(memory), ..run.clone() }).load(path) {
+            Ok(model) if model.plan().slots >= model.config().experts.as_ref().unwrap().used + more => {
+                return model;
+            }
+            Ok(model) => memory += model.plan().slot_bytes,
+            Err(ModelError::Plan(refused)) => memory = refused.needed_bytes(),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+fn logits_with_slots(run: &Run, path: &Path, more: usize, tokens: &[u32]) -> Vec<f32> {
+    common::logits_of(&mut load_with_slots(run, path, more), run.chunk, tokens)
+}
+
+fn types() -> [WeightTypes; 3] {
+    [WeightTypes::mixed(), WeightTypes::all(TensorType::Q4_1), WeightTypes::all(TensorType::F16)]
+}
+
+#[test]
+fn every_budget_gives_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(40);
+    for types in types() {
+        let path = many_experts(folder.path(), Family::Qwen3Moe, types);
+        let everything = Run::default().logits(&path, &tokens);
+        for more in [0, 1, 5, 17, 40] {
+            let logits = logits_with_slots(&Run::default(), &path, more, &tokens);
+            assert!(logits == everything, "{types:?} with {more} slots above the smallest budget");
+        }
+    }
+}
+
+#[test]
+fn every_chunk_and_thread_count_gives_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(70);
+    for (family, kv) in [(Family::LlamaMoe, KvFormat::F16), (Family::Qwen3Moe, KvFormat::Q8_0)] {
+        let path = many_experts(folder.path(), family, WeightTypes::mixed());
+        let reference = Run { kv, ..Run::default() }.logits(&path, &tokens);
+        for (chunk, threads) in [(1, 1), (1, 2), (7, 1), (64, 2), (512, 1), (512, 2), (3, 4)] {
+            let run = Run { chunk, threads, kv, ..Run::default() };
+            assert!(
+                logits_with_slots(&run, &path, 2, &tokens) == reference,
+                "chunk {chunk}, {threads} threads"
+            );
+        }
+    }
+}
+
+#[test]
+fn dense_families_do_not_depend_on_chunk_or_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(70);
+    for family in [Family::Llama, Family::Qwen2, Family::Qwen3, Family::Gemma3] {
+        let synth = Synth { seed: 12, types: WeightTypes::mixed(), ..Synth::new(family) };
+        let path = synth.write(&folder.path().join(format!("{family:?}.gguf"))).unwrap();
+        let reference = Run::default().logits(&path, &tokens);
+        for (chunk, threads) in [(1, 1), (64, 2), (512, 1)] {
+            let run = Run { chunk, threads, ..Run::default() };
+            assert!(run.logits(&path, &tokens) == reference, "{family:?}: chunk {chunk}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn every_disk_gives_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(40);
+    let path = many_experts(folder.path(), Family::LlamaMoe, WeightTypes::mixed());
+    let reference = Run::default().logits(&path, &tokens);
+    let bad_disk = |seed| SimConfig {
+        seed,
+        delay_steps_max: 20,
+        reorder: true,
+        short_per_mille: 300,
+        transient_per_mille: 100,
+        transient_times: 2,
+        ..SimConfig::default()
+    };
+    let disks = [IoKind::Auto, IoKind::Plain, IoKind::Simulated(bad_disk(1)), IoKind::Simulated(bad_disk(2))];
+    for io in disks {
+        for chunk in [1, 40] {
+            let run = Run { io: io.clone(), chunk, ..Run::default() };
+            assert!(logits_with_slots(&run, &path, 1, &tokens) == reference, "{io:?}, chunk {chunk}");
+        }
+    }
+}
+
+#[test]
+fn split_files_give_the_same_bits_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(20);
+    let synth = Synth { layers: 3, experts: 8, experts_used: 2, ..Synth::new(Family::Qwen3Moe) };
+    let whole = synth.write(&folder.path().join("whole.gguf")).unwrap();
+    let split = Synth { parts: 3, ..synth }.write(&folder.path().join("split.gguf")).unwrap();
+    assert_ne!(whole, split);
+    assert!(Run::default().logits(&whole, &tokens) == Run::default().logits(&split, &tokens));
+}
+
+#[test]
+fn a_broken_place_on_the_disk_fails_the_step_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(30);
+    let path = many_experts(folder.path(), Family::Qwen3Moe, WeightTypes::mixed());
+    let reference = Run::default().logits(&path, &tokens);
+    let gguf = adit_format::Gguf::open(&path).unwrap();
+    let experts = gguf.tensor("blk.1.ffn_up_exps.weight").unwrap();
+    let broken = vec![adit_pager::Extent { file: 0, offset: experts.offset, bytes: experts.bytes }];
+    // Long enough to outlast the retries of the reads in flight, then well again.
+    let config = SimConfig { seed: 1, broken, broken_times: Some(40), ..SimConfig::default() };
+    let run = Run { io: IoKind::Simulated(config), ..Run::default() };
+    let mut model = load_with_slots(&run, &path, 0);
+    let rows = common::rows(&tokens[..7], 0);
+    let error = loop {
+        match model.step(&rows, &mut |_, _| {}) {
+            Err(error) => break error.to_string(),
+            Ok(()) => model.truncate(0, 0),
+        }
+    };
+    assert!(error.contains(".gguf") && error.contains("offset"), "{error}");
+    assert_eq!(model.lane_len(0), 0, "a failed step leaves the lane as it was");
+    for _ in 0..100 {
+        if model.step(&rows, &mut |_, _| {}).is_ok() {
+            model.truncate(0, 0);
+            assert!(
+                common::logits_of(&mut model, 7, &tokens) == reference,
+                "the same answer after the disk is well"
+            );
+            return;
+        }
+    }
+    panic!("the disk is well again, but the model still fails");
+}
