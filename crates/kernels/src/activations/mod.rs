@@ -51,7 +51,6 @@ pub struct Q8Scale {
     pub d: f32,
     /// `d * sum of the codes`, from the f32 d, rounded to f16.
     pub sum: f32,
-    #[allow(dead_code, reason = "for the vector kernels of formats with an offset")]
     pub code_sum: i32,
 }
 
@@ -60,8 +59,13 @@ pub struct Q8Scale {
 pub struct Q8KScale {
     /// `activation = d * code`.
     pub d: f32,
-    /// Sums of the 16 runs of 16 codes.
+    /// Sums of the 16 runs of 16 codes: the 8 even runs, then the 8 odd ones. See [`run_place`].
     pub run_sums: [i16; 16],
+}
+
+/// Where the sum of run `run` is kept.
+pub fn run_place(run: usize) -> usize {
+    run % 2 * 8 + run / 2
 }
 
 /// Codes are kept in cache lines, so that a block of 32 never crosses one.
@@ -253,13 +257,13 @@ fn q8k_body(x: &[f32], codes: &mut [i8], scales: &mut [Q8KScale]) {
         // ggml divides one by the inverse here, which can differ from max / 127 in the last bit.
         scale.d = if inverse == 0.0 { d } else { 1.0 / inverse };
         let runs = x.as_chunks::<16>().0.iter().zip(codes.as_chunks_mut::<16>().0);
-        for ((x, codes), run_sum) in runs.zip(&mut scale.run_sums) {
+        for (run, (x, codes)) in runs.enumerate() {
             let mut sum = 0;
             for (code, value) in codes.iter_mut().zip(x) {
                 *code = code_of(*value, inverse);
                 sum += *code as i16;
             }
-            *run_sum = sum;
+            scale.run_sums[run_place(run)] = sum;
         }
     }
 }

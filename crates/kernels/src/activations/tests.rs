@@ -72,8 +72,9 @@ proptest! {
         for (x, code) in x.iter().zip(&codes) {
             prop_assert!((x - scales[0].d * *code as f32).abs() <= scales[0].d * 0.501);
         }
-        for (run, sum) in codes.chunks(16).zip(scales[0].run_sums) {
-            prop_assert_eq!(run.iter().map(|code| *code as i16).sum::<i16>(), sum);
+        for (run, codes) in codes.chunks(16).enumerate() {
+            let sum: i16 = codes.iter().map(|code| *code as i16).sum();
+            prop_assert_eq!(sum, scales[0].run_sums[run_place(run)]);
         }
     }
 

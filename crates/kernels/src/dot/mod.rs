@@ -16,6 +16,8 @@
 //!
 //! An output depends on its weight row and its activation row only.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod scalar;
 
 pub use scalar::add_lanes;
@@ -49,6 +51,10 @@ impl<'a> WeightRows<'a> {
 pub type Kernel = fn(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]);
 
 /// The kernel for weights of type `kind`, which must have an activation format.
-pub fn kernel(_isa: Isa, kind: TensorType) -> Kernel {
-    scalar::kernel(kind)
+pub fn kernel(isa: Isa, kind: TensorType) -> Kernel {
+    match isa {
+        Isa::Scalar => scalar::kernel(kind),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => avx2::kernel(kind),
+    }
 }

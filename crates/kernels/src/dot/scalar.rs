@@ -7,7 +7,7 @@ use adit_format::blocks::{
 };
 
 use super::{Kernel, TILE_ROWS, WeightRows};
-use crate::activations::{Activations, Q8KScale, Q8Scale};
+use crate::activations::{Activations, Q8KScale, Q8Scale, run_place};
 use crate::formats::{Format32, Format256, f16_to_f32};
 
 pub fn kernel(kind: TensorType) -> Kernel {
@@ -78,7 +78,8 @@ fn dot256<F: Format256>(blocks: &[F], (codes, scales): (&[i8], &[Q8KScale])) -> 
         let sum: i32 = (0..256).map(product).sum();
         acc = (w.d * scale.d).mul_add(sum as f32, acc);
         if F::HAS_MIN {
-            let min_sum: i32 = w.mins.iter().zip(scale.run_sums).map(|(min, sum)| min * sum as i32).sum();
+            let min_product = |run: usize| w.mins[run] * scale.run_sums[run_place(run)] as i32;
+            let min_sum: i32 = (0..16).map(min_product).sum();
             acc = (-(w.dmin * scale.d)).mul_add(min_sum as f32, acc);
         }
     }

@@ -1,0 +1,78 @@
+//! The AVX2 kernels. Owns the choice between the path for one activation row and that for several.
+
+mod blocks256;
+mod blocks32;
+mod floats;
+mod lanes;
+mod tile;
+mod vector;
+
+use adit_format::TensorType;
+use adit_format::blocks::{
+    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
+    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
+};
+
+use super::{Kernel, TILE_ROWS, WeightRows};
+use crate::activations::Activations;
+use crate::isa::Avx2;
+use blocks32::Wide32;
+use blocks256::Wide256;
+use floats::{Brain, WideFloat};
+
+pub fn kernel(kind: TensorType) -> Kernel {
+    match kind {
+        TensorType::F32 => floats::<[u8; 4]>,
+        TensorType::F16 => floats::<[u8; 2]>,
+        TensorType::Bf16 => floats::<Brain>,
+        TensorType::Q4_0 => rows32::<BlockQ4_0>,
+        TensorType::Q4_1 => rows32::<BlockQ4_1>,
+        TensorType::Q5_0 => rows32::<BlockQ5_0>,
+        TensorType::Q5_1 => rows32::<BlockQ5_1>,
+        TensorType::Q8_0 => rows32::<BlockQ8_0>,
+        TensorType::Iq4Nl => rows32::<BlockIq4Nl>,
+        TensorType::Mxfp4 => rows32::<BlockMxfp4>,
+        TensorType::Q2K => rows256::<BlockQ2K>,
+        TensorType::Q3K => rows256::<BlockQ3K>,
+        TensorType::Q4K => rows256::<BlockQ4K>,
+        TensorType::Q5K => rows256::<BlockQ5K>,
+        TensorType::Q6K => rows256::<BlockQ6K>,
+        TensorType::Iq4Xs => rows256::<BlockIq4Xs>,
+        TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
+            panic!("no kernel for weights of type {kind}")
+        }
+    }
+}
+
+/// A kernel is a plain function, so it cannot carry the token: it asks again, which costs a cached load.
+fn token() -> Avx2 {
+    Avx2::new().expect("an AVX2 kernel was chosen on a CPU that has it")
+}
+
+fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+    let isa = token();
+    match ids {
+        // SAFETY: the token proves that the CPU has the features.
+        [id] => unsafe { vector::multiply32::<F>(isa, w, x.q8(*id as usize), &mut out[0]) },
+        // SAFETY: as above.
+        _ => unsafe { tile::multiply32::<F>(isa, w, x, ids, out) },
+    }
+}
+
+fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+    let isa = token();
+    match ids {
+        // SAFETY: the token proves that the CPU has the features.
+        [id] => unsafe { vector::multiply256::<F>(isa, w, x.q8k(*id as usize), &mut out[0]) },
+        // SAFETY: as above.
+        _ => unsafe { tile::multiply256::<F>(isa, w, x, ids, out) },
+    }
+}
+
+fn floats<F: WideFloat>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+    let isa = token();
+    for (id, out) in ids.iter().zip(out) {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { floats::multiply::<F>(isa, w, x.floats(*id as usize), out) };
+    }
+}

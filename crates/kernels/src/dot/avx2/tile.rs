@@ -1,0 +1,250 @@
+//! Several activation rows: eight weight rows are unpacked once for each 256 columns, turned so that every
+//! 32-bit lane belongs to one row, and met by all activation rows. Prefill and batches run here.
+
+use std::arch::x86_64::*;
+
+use super::blocks32::Wide32;
+use super::blocks256::Wide256;
+use super::lanes::*;
+use crate::activations::{Activations, Q8KScale, Q8Scale};
+use crate::dot::{TILE_ROWS, WeightRows};
+use crate::isa::Avx2;
+
+/// Columns unpacked at once.
+const COLS: usize = 256;
+/// Groups of 32 columns in that.
+const GROUPS: usize = COLS / 32;
+
+/// 32 columns of eight rows: register `q` holds columns `4q..4q + 4` of row `r` in lane `r`.
+type Group = [__m256i; 8];
+
+/// The rows of the tile; beyond the last, the last again.
+fn eight_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; 8] {
+    std::array::from_fn(|r| bytemuck::cast_slice(w.row(r.min(w.count() - 1))))
+}
+
+/// Eight numbers from two times four.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn eight(low: (__m128, __m128), high: (__m128, __m128)) -> (__m256, __m256) {
+    (_mm256_set_m128(high.0, low.0), _mm256_set_m128(high.1, low.1))
+}
+
+/// Adds the products of one group with `N` activation rows to `sums`. Products are first added as words,
+/// `pairs` registers of them, then scaled: by `scales[0]` the first 16 columns, by `scales[1]` the others.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_group<const N: usize, const SIGNED: bool>(
+    quads: &Group,
+    x: [&[i8; 32]; N],
+    pairs: usize,
+    scales: [__m256i; 2],
+    sums: &mut [__m256i; N],
+) {
+    for first in (0..8).step_by(pairs) {
+        let mut words = [_mm256_setzero_si256(); N];
+        for (q, codes) in quads.iter().enumerate().skip(first).take(pairs) {
+            for (words, x) in words.iter_mut().zip(x) {
+                let x = _mm256_set1_epi32(i32::from_le_bytes(bytemuck::cast(x.as_chunks::<4>().0[q])));
+                *words = _mm256_add_epi16(*words, pair_products::<SIGNED>(*codes, x));
+            }
+        }
+        for (sum, words) in sums.iter_mut().zip(words) {
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(words, scales[first / 4]));
+        }
+    }
+}
+
+/// 256 columns, or fewer at the end, of eight rows of 32-blocks.
+struct Packed32 {
+    groups: [Group; GROUPS],
+    d: [__m256; GROUPS],
+    m: [__m256; GROUPS],
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn pack32<F: Wide32>(isa: Avx2, rows: &[&[F]; 8], first: usize, count: usize, packed: &mut Packed32) {
+    for g in 0..count {
+        let blocks = rows.map(|row| &row[first + g]);
+        packed.groups[g] = transpose(blocks.map(|block| block.codes(isa)));
+        let [a, b, c, d, e, f, g_, h] = blocks;
+        (packed.d[g], packed.m[g]) = eight(F::scales([a, b, c, d], isa), F::scales([e, f, g_, h], isa));
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn multiply32<F: Wide32>(
+    isa: Avx2,
+    w: &WeightRows<'_>,
+    x: &Activations,
+    ids: &[u32],
+    out: &mut [[f32; TILE_ROWS]],
+) {
+    let rows = eight_rows::<F>(w);
+    let zero = _mm256_setzero_si256();
+    let mut packed = Packed32 {
+        groups: [[zero; 8]; GROUPS],
+        d: [_mm256_setzero_ps(); GROUPS],
+        m: [_mm256_setzero_ps(); GROUPS],
+    };
+    out.fill([0.0; TILE_ROWS]);
+    for first in (0..rows[0].len()).step_by(GROUPS) {
+        let count = GROUPS.min(rows[0].len() - first);
+        pack32(isa, &rows, first, count, &mut packed);
+        let row = |id: u32| {
+            let (codes, scales) = x.q8(id as usize);
+            (&codes[first * 32..(first + count) * 32], &scales[first..first + count])
+        };
+        let ((fours, ids_left), (outs, outs_left)) = (ids.as_chunks::<4>(), out.as_chunks_mut::<4>());
+        for (ids, out) in fours.iter().zip(outs) {
+            meet32::<F, 4>(&packed, ids.map(row), out);
+        }
+        for (id, out) in ids_left.iter().zip(outs_left) {
+            meet32::<F, 1>(&packed, [row(*id)], std::array::from_mut(out));
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn meet32<F: Wide32, const N: usize>(
+    packed: &Packed32,
+    x: [(&[i8], &[Q8Scale]); N],
+    out: &mut [[f32; 8]; N],
+) {
+    let ones = [_mm256_set1_epi16(1); 2];
+    let mut acc = [_mm256_setzero_ps(); N];
+    for (acc, out) in acc.iter_mut().zip(out.iter()) {
+        *acc = load_floats(out);
+    }
+    for g in 0..x[0].1.len() {
+        let mut sums = [_mm256_setzero_si256(); N];
+        let codes = x.map(|(codes, _)| &codes.as_chunks::<32>().0[g]);
+        match F::SIGNED {
+            true => add_group::<N, true>(&packed.groups[g], codes, F::PAIRS, ones, &mut sums),
+            false => add_group::<N, false>(&packed.groups[g], codes, F::PAIRS, ones, &mut sums),
+        }
+        for n in 0..N {
+            let scale = &x[n].1[g];
+            let excess = _mm256_set1_epi32(F::OFFSET * scale.code_sum);
+            let sum = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[n], excess));
+            let d = _mm256_mul_ps(packed.d[g], _mm256_set1_ps(scale.d));
+            acc[n] = _mm256_fmadd_ps(d, sum, acc[n]);
+            if F::HAS_MIN {
+                acc[n] = _mm256_fmadd_ps(packed.m[g], _mm256_set1_ps(scale.sum), acc[n]);
+            }
+        }
+    }
+    for (acc, out) in acc.into_iter().zip(out) {
+        store_floats(acc, out);
+    }
+}
+
+/// One super-block of eight rows.
+struct Packed256 {
+    groups: [Group; GROUPS],
+    /// The scale of each run of 16, twice in every lane: `[group][run of the group]`.
+    scales: [[__m256i; 2]; GROUPS],
+    /// What run sums are multiplied with: the minimums or, with an offset, the scales, two runs to a lane in
+    /// the order of run sums.
+    biases: [__m256i; 8],
+    d: __m256,
+    dmin: __m256,
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn pack256<F: Wide256>(isa: Avx2, rows: &[&[F]; 8], index: usize, packed: &mut Packed256) {
+    let blocks = rows.map(|row| &row[index]);
+    for g in 0..GROUPS {
+        packed.groups[g] = transpose(blocks.map(|block| block.codes(g, isa)));
+    }
+    // Lane k of a row's words holds runs 4k and 4k + 2, lane 4 + k runs 4k + 1 and 4k + 3.
+    let words = transpose(blocks.map(|block| block.scale_words(isa)));
+    for k in 0..4 {
+        for odd in 0..2 {
+            let pair = words[odd * 4 + k];
+            let low = _mm256_blend_epi16::<0xaa>(pair, _mm256_slli_epi32::<16>(pair));
+            let high = _mm256_blend_epi16::<0x55>(pair, _mm256_srli_epi32::<16>(pair));
+            packed.scales[2 * k][odd] = low;
+            packed.scales[2 * k + 1][odd] = high;
+        }
+    }
+    packed.biases = if F::HAS_MIN { transpose(blocks.map(|block| block.min_words(isa))) } else { words };
+    let [a, b, c, d, e, f, g, h] = blocks;
+    (packed.d, packed.dmin) = eight(F::scales([a, b, c, d], isa), F::scales([e, f, g, h], isa));
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn multiply256<F: Wide256>(
+    isa: Avx2,
+    w: &WeightRows<'_>,
+    x: &Activations,
+    ids: &[u32],
+    out: &mut [[f32; TILE_ROWS]],
+) {
+    let rows = eight_rows::<F>(w);
+    let zero = _mm256_setzero_si256();
+    let mut packed = Packed256 {
+        groups: [[zero; 8]; GROUPS],
+        scales: [[zero; 2]; GROUPS],
+        biases: [zero; 8],
+        d: _mm256_setzero_ps(),
+        dmin: _mm256_setzero_ps(),
+    };
+    out.fill([0.0; TILE_ROWS]);
+    for index in 0..rows[0].len() {
+        pack256(isa, &rows, index, &mut packed);
+        let row = |id: u32| {
+            let (codes, scales) = x.q8k(id as usize);
+            (&codes.as_chunks::<256>().0[index], &scales[index])
+        };
+        let ((fours, ids_left), (outs, outs_left)) = (ids.as_chunks::<4>(), out.as_chunks_mut::<4>());
+        for (ids, out) in fours.iter().zip(outs) {
+            meet256::<F, 4>(&packed, ids.map(row), out);
+        }
+        for (id, out) in ids_left.iter().zip(outs_left) {
+            meet256::<F, 1>(&packed, [row(*id)], std::array::from_mut(out));
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn meet256<F: Wide256, const N: usize>(
+    packed: &Packed256,
+    x: [(&[i8; 256], &Q8KScale); N],
+    out: &mut [[f32; 8]; N],
+) {
+    let mut sums = [_mm256_setzero_si256(); N];
+    for g in 0..GROUPS {
+        let codes = x.map(|(codes, _)| &codes.as_chunks::<32>().0[g]);
+        match F::SIGNED {
+            true => add_group::<N, true>(&packed.groups[g], codes, F::PAIRS, packed.scales[g], &mut sums),
+            false => add_group::<N, false>(&packed.groups[g], codes, F::PAIRS, packed.scales[g], &mut sums),
+        }
+    }
+    for (n, out) in out.iter_mut().enumerate() {
+        let scale = x[n].1;
+        let x_d = _mm256_set1_ps(scale.d);
+        let mut bias_sum = _mm256_setzero_si256();
+        if F::HAS_MIN || F::OFFSET_BITS != 0 {
+            let run_sums: &[[i16; 2]; 8] = bytemuck::cast_ref(&scale.run_sums);
+            for (bias, pair) in packed.biases.iter().zip(run_sums) {
+                let pair = _mm256_set1_epi32(bytemuck::cast(*pair));
+                bias_sum = _mm256_add_epi32(bias_sum, _mm256_madd_epi16(*bias, pair));
+            }
+        }
+        let mut sum = sums[n];
+        if F::OFFSET_BITS != 0 {
+            sum = _mm256_sub_epi32(sum, _mm256_sll_epi32(bias_sum, _mm_cvtsi32_si128(F::OFFSET_BITS)));
+        }
+        let mut acc = load_floats(out);
+        acc = _mm256_fmadd_ps(_mm256_mul_ps(packed.d, x_d), _mm256_cvtepi32_ps(sum), acc);
+        if F::HAS_MIN {
+            acc = _mm256_fnmadd_ps(_mm256_mul_ps(packed.dmin, x_d), _mm256_cvtepi32_ps(bias_sum), acc);
+        }
+        store_floats(acc, out);
+    }
+}
