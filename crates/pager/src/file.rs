@@ -132,7 +132,7 @@ impl FileSet {
         &self.inner.io
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(loom)))]
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = std::os::fd::RawFd> {
         self.inner.files.iter().map(|file| std::os::fd::AsRawFd::as_raw_fd(&file.file))
     }

@@ -92,3 +92,104 @@ impl Queue {
         Some(request)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_out_whole_and_in_order_however_often_the_queue_wraps() {
+        let queue = Queue::new(3);
+        let request = |i: u32| Request {
+            slot: i,
+            file: u32::MAX - i,
+            offset: u64::MAX - u64::from(i),
+            place: u64::from(i) << 40,
+            bytes: i * 3,
+            wanted: u32::MAX / (i + 1),
+        };
+        assert_eq!(queue.pop(), None);
+        for round in 0..10 {
+            for i in 0..3 {
+                assert_eq!(queue.room(), 3 - i);
+                queue.push(request(round * 3 + i as u32));
+            }
+            assert_eq!(queue.room(), 0);
+            for i in 0..3 {
+                assert_eq!(queue.pop(), Some(request(round * 3 + i)));
+            }
+            assert_eq!((queue.pop(), queue.room()), (None, 3));
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::wake::Event;
+    use loom::{model::Builder, sync::Arc, thread};
+
+    fn request(i: u32) -> Request {
+        Request { slot: i, file: i, offset: i.into(), place: i.into(), bytes: i, wanted: i }
+    }
+
+    fn explore(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn loom_requests_come_out_whole_and_in_order() {
+        explore(|| {
+            let queue = Arc::new(Queue::new(2));
+            let consumer = queue.clone();
+            let consumer = thread::spawn(move || {
+                let mut next = 1;
+                while next <= 3 {
+                    match consumer.pop() {
+                        Some(taken) => {
+                            assert_eq!(taken, request(next));
+                            next += 1;
+                        }
+                        None => thread::yield_now(),
+                    }
+                }
+            });
+            for i in 1..=3 {
+                while queue.room() == 0 {
+                    thread::yield_now();
+                }
+                queue.push(request(i));
+            }
+            consumer.join().unwrap();
+        });
+    }
+
+    /// The sleep of the I/O thread: had a wake-up been lost, it would never end.
+    #[test]
+    fn loom_a_sleeper_is_woken_for_every_request() {
+        explore(|| {
+            let shared = Arc::new((Queue::new(2), Event::new()));
+            let consumer = shared.clone();
+            let consumer = thread::spawn(move || {
+                let (queue, bell) = &*consumer;
+                for i in 1..=2 {
+                    loop {
+                        let seen = bell.now();
+                        if let Some(taken) = queue.pop() {
+                            assert_eq!(taken, request(i));
+                            break;
+                        }
+                        bell.wait(seen);
+                    }
+                }
+            });
+            for i in 1..=2 {
+                shared.0.push(request(i));
+                shared.1.notify();
+            }
+            consumer.join().unwrap();
+        });
+    }
+}

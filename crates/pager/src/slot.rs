@@ -137,3 +137,136 @@ impl Slot {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{cell::UnsafeCell, model::Builder, sync::Arc, thread};
+
+    /// Two pieces of memory that a slot's state guards. loom fails the model when two threads touch a
+    /// piece without one of them having happened before the other.
+    struct Guarded {
+        slot: Slot,
+        bytes: [UnsafeCell<u32>; 2],
+    }
+
+    fn guarded() -> Arc<Guarded> {
+        Arc::new(Guarded { slot: Slot::new(), bytes: [UnsafeCell::new(0), UnsafeCell::new(0)] })
+    }
+
+    impl Guarded {
+        fn write(&self, piece: usize, value: u32) {
+            // SAFETY: loom checks that this access is exclusive.
+            self.bytes[piece].with_mut(|bytes| unsafe { *bytes = value });
+        }
+
+        fn read(&self, piece: usize) -> u32 {
+            // SAFETY: loom checks that nobody writes meanwhile.
+            self.bytes[piece].with(|bytes| unsafe { *bytes })
+        }
+
+        fn settled(&self) -> State {
+            loop {
+                match self.slot.state() {
+                    State::Loading => thread::yield_now(),
+                    state => return state,
+                }
+            }
+        }
+    }
+
+    fn explore(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = Builder::new();
+        builder.preemption_bound = Some(4);
+        builder.check(model);
+    }
+
+    fn failure(offset: u64) -> Failure {
+        Failure { file: 3, offset, bytes: offset + 1, cause: ReadCause::Os(5) }
+    }
+
+    #[test]
+    fn loom_bytes_are_there_before_ready_is_seen() {
+        explore(|| {
+            let shared = guarded();
+            shared.slot.begin(2);
+            for piece in 0..2 {
+                let loader = shared.clone();
+                thread::spawn(move || {
+                    loader.write(piece, 7 + piece as u32);
+                    loader.slot.read_ended(None);
+                });
+            }
+            assert_eq!(shared.settled(), State::Ready { users: 0 });
+            assert!(shared.slot.pin());
+            assert_eq!((shared.read(0), shared.read(1)), (7, 8));
+            assert!(!shared.slot.evict(), "it is in use");
+            shared.slot.unpin();
+            assert!(shared.slot.evict());
+        });
+    }
+
+    #[test]
+    fn loom_one_of_two_loaders_is_the_last() {
+        explore(|| {
+            let shared = guarded();
+            shared.slot.begin(2);
+            let other = shared.clone();
+            let thread = thread::spawn(move || other.slot.read_ended(None));
+            let here = shared.slot.read_ended(None);
+            assert!(here != thread.join().unwrap(), "exactly one tells the waiter");
+        });
+    }
+
+    #[test]
+    fn loom_a_failure_is_seen_whole_and_only_after_the_last_read() {
+        explore(|| {
+            let shared = guarded();
+            shared.slot.begin(3);
+            for piece in 0..2 {
+                let loader = shared.clone();
+                thread::spawn(move || {
+                    loader.slot.read_ended(Some(failure(10 + piece)));
+                });
+            }
+            shared.slot.read_ended(None);
+            assert_eq!(shared.settled(), State::Failed);
+            assert!(!shared.slot.pin() && !shared.slot.evict());
+            let seen = shared.slot.take_failure();
+            assert!(seen == failure(10) || seen == failure(11), "{seen:?}");
+            // No read of the failed load is left: the slot can be filled at once.
+            shared.slot.begin(1);
+            shared.write(0, 1);
+            shared.slot.read_ended(None);
+            assert_eq!(shared.settled(), State::Ready { users: 0 }, "the old failure is forgotten");
+        });
+    }
+
+    #[test]
+    fn loom_a_slot_in_use_or_loading_is_never_emptied() {
+        explore(|| {
+            let shared = guarded();
+            shared.slot.begin(1);
+            let user = shared.clone();
+            let user = thread::spawn(move || {
+                if user.slot.pin() {
+                    let seen = user.read(0);
+                    assert!(seen == 1 || seen == 2, "{seen}");
+                    user.slot.unpin();
+                }
+            });
+            let evictor = shared.clone();
+            let evictor = thread::spawn(move || {
+                if evictor.slot.evict() {
+                    evictor.slot.begin(1);
+                    evictor.write(0, 2);
+                    evictor.slot.read_ended(None);
+                }
+            });
+            shared.write(0, 1);
+            shared.slot.read_ended(None);
+            user.join().unwrap();
+            evictor.join().unwrap();
+        });
+    }
+}

@@ -1,5 +1,8 @@
-//! io_uring: one ring, many direct reads in flight, files and memory registered once. One system call
-//! starts everything new and waits for the next completion.
+//! io_uring: one ring, many direct reads in flight, files registered once. One system call starts
+//! everything new and waits for the next completion.
+//!
+//! The memory is not registered (`docs/decisions.md` has the figures): it would have to be touched as
+//! a whole before the first token, and its reads measured no faster for it.
 
 use super::{Done, Io, Read};
 use crate::{PagerError, ReadCause, disk::Shared, layout::READ_BYTES_MAX, wake::Event};
@@ -16,9 +19,6 @@ const ENTRIES: u32 = 2 * (DEPTH as u32 + 1);
 /// `user_data` of the poll that ends when the bell rings; tickets are small.
 const BELL: u64 = u64::MAX;
 
-/// The kernel takes registered buffers of at most this size.
-const REGION_BYTES_MAX: usize = 1 << 30;
-
 pub(crate) struct Uring {
     ring: IoUring,
     shared: Arc<Shared>,
@@ -26,8 +26,6 @@ pub(crate) struct Uring {
     /// A poll of the bell is in flight.
     bell_is_watched: bool,
     in_flight: usize,
-    /// Size of the registered buffers that the memory is divided into; None if the system refused.
-    region_bytes: Option<usize>,
 }
 
 /// Whether this system lets us use io_uring, with all that `Uring` needs.
@@ -35,7 +33,7 @@ pub(crate) fn check() -> io::Result<()> {
     let ring = build()?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [opcode::Read::CODE, opcode::ReadFixed::CODE, opcode::PollAdd::CODE];
+    let needed = [opcode::Read::CODE, opcode::PollAdd::CODE];
     if needed.iter().all(|&code| probe.is_supported(code)) {
         return Ok(());
     }
@@ -55,8 +53,7 @@ impl Uring {
         let files: Vec<RawFd> = shared.files.descriptors().collect();
         ring.submitter().register_files(&files).map_err(refused)?;
         let bell = shared.lines[line].bell.descriptor().expect("the bell of a ring has a descriptor");
-        let region_bytes = register_memory(&ring, &shared);
-        Ok(Box::new(Uring { ring, shared, bell, bell_is_watched: false, in_flight: 0, region_bytes }))
+        Ok(Box::new(Uring { ring, shared, bell, bell_is_watched: false, in_flight: 0 }))
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -83,26 +80,6 @@ impl Uring {
 const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 
-/// Registers the memory in regions of whole slots, so that no read lies in two of them.
-fn register_memory(ring: &IoUring, shared: &Shared) -> Option<usize> {
-    let region_bytes = REGION_BYTES_MAX / shared.slot_bytes * shared.slot_bytes;
-    if region_bytes == 0 {
-        return None;
-    }
-    let bytes = shared.frames.bytes();
-    let regions: Vec<libc::iovec> = (0..bytes)
-        .step_by(region_bytes)
-        .map(|start| {
-            let length = region_bytes.min(bytes - start);
-            libc::iovec { iov_base: shared.frames.pointer(start, length).cast(), iov_len: length }
-        })
-        .collect();
-    // SAFETY: the memory lives as long as `shared`, and the ring is dropped before it.
-    let registered = unsafe { ring.submitter().register_buffers(&regions) };
-    // Refused where a user may not lock that much memory; reads then cost a little more each.
-    registered.is_ok().then_some(region_bytes)
-}
-
 impl Io for Uring {
     fn depth(&self) -> usize {
         DEPTH
@@ -112,13 +89,7 @@ impl Io for Uring {
         assert!(read.bytes as u64 <= READ_BYTES_MAX && self.in_flight < DEPTH);
         let memory = self.shared.frames.pointer(read.place, read.bytes);
         let file = types::Fixed(read.file);
-        let bytes = read.bytes as u32;
-        let entry = match self.region_bytes {
-            Some(region) => opcode::ReadFixed::new(file, memory, bytes, (read.place / region) as u16)
-                .offset(read.offset)
-                .build(),
-            None => opcode::Read::new(file, memory, bytes).offset(read.offset).build(),
-        };
+        let entry = opcode::Read::new(file, memory, read.bytes as u32).offset(read.offset).build();
         self.push(&entry.user_data(read.ticket as u64));
         self.in_flight += 1;
     }
