@@ -105,3 +105,70 @@ pub(crate) fn coalesce(extents: &[Extent], align: u64) -> (Vec<Run>, Vec<u64>) {
     }
     (runs, places)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn some_extents() -> impl Strategy<Value = Vec<Extent>> {
+        let extent = (0u32..3, 0u64..200_000, 0u64..30_000);
+        prop::collection::vec(extent.prop_map(|(file, offset, bytes)| Extent { file, offset, bytes }), 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_is_the_smallest_aligned_superset(offset in 0u64..1 << 50, bytes in 1u64..1 << 30, shift in 12u32..17) {
+            let align = 1 << shift;
+            let frame = frame(offset, bytes, align);
+            prop_assert_eq!((frame.start % align, frame.bytes % align), (0, 0));
+            prop_assert_eq!(frame.start + frame.skip, offset);
+            prop_assert_eq!(frame.start + frame.wanted, offset + bytes);
+            prop_assert!(frame.skip < align && frame.bytes - frame.wanted < align);
+        }
+
+        #[test]
+        fn pieces_tile_their_frame(offset in 0u64..1 << 40, bytes in 1u64..40 << 20) {
+            let frame = frame(offset, bytes, ALIGN_MIN);
+            let mut at = 0;
+            for piece in pieces(frame) {
+                prop_assert_eq!((piece.at, piece.offset), (at, frame.start + at));
+                prop_assert!(piece.bytes > 0 && piece.bytes <= READ_BYTES_MAX);
+                prop_assert!(piece.wanted > 0 && piece.wanted <= piece.bytes);
+                prop_assert!(piece.wanted == piece.bytes || at + piece.wanted == frame.wanted);
+                at += piece.bytes;
+            }
+            prop_assert_eq!((at, pieces(frame).len()), (frame.bytes, piece_count(frame.bytes)));
+        }
+
+        #[test]
+        fn runs_hold_every_extent_and_no_byte_twice(extents in some_extents()) {
+            let (runs, places) = coalesce(&extents, ALIGN_MIN);
+            let mut place = 0;
+            for (i, run) in runs.iter().enumerate() {
+                prop_assert_eq!(run.place, place);
+                place += run.frame.bytes;
+                let next = runs.get(i + 1).filter(|next| next.file == run.file);
+                prop_assert!(next.is_none_or(|next| next.frame.start > run.frame.start + run.frame.bytes));
+            }
+            for (extent, &place) in extents.iter().zip(&places).filter(|(extent, _)| extent.bytes > 0) {
+                let run = runs.iter().rfind(|run| run.place <= place).unwrap();
+                prop_assert_eq!(run.file, extent.file);
+                prop_assert_eq!(run.frame.start + (place - run.place), extent.offset);
+                prop_assert!(place - run.place + extent.bytes <= run.frame.wanted);
+            }
+            let touched: std::collections::BTreeSet<(u32, u64)> = extents
+                .iter()
+                .filter(|extent| extent.bytes > 0)
+                .flat_map(|e| (e.offset / ALIGN_MIN..=(e.offset + e.bytes - 1) / ALIGN_MIN).map(|page| (e.file, page)))
+                .collect();
+            prop_assert_eq!(place, touched.len() as u64 * ALIGN_MIN);
+        }
+    }
+
+    #[test]
+    fn sizes_that_no_file_has_do_not_overflow() {
+        let frame = frame(u64::MAX - 5, u64::MAX, ALIGN_MIN);
+        assert!(frame.bytes >= 5);
+    }
+}

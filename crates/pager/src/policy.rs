@@ -70,3 +70,68 @@ pub fn victim(scores: &[f32], distance_of: impl Fn(usize) -> usize) -> Option<us
     }
     best.map(|(slot, _)| slot)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn used(tokens_ago: &[u64]) -> Uses {
+        let mut uses = [Uses::default()];
+        for token in (0..=*tokens_ago.iter().max().unwrap()).rev() {
+            age(&mut uses, 1);
+            if tokens_ago.contains(&token) {
+                count_use(&mut uses[0]);
+            }
+        }
+        uses[0]
+    }
+
+    #[test]
+    fn a_use_counts_half_after_each_half_life() {
+        for (i, half_life) in HALF_LIVES_TOKENS.into_iter().enumerate() {
+            let now = used(&[0]).counts[i];
+            let later = used(&[half_life as u64]).counts[i];
+            assert!((now - 1.0).abs() < 1e-6 && (later - 0.5).abs() < 1e-4, "{half_life}: {now} {later}");
+        }
+    }
+
+    #[test]
+    fn ageing_at_once_or_token_by_token_is_the_same() {
+        let mut once = [used(&[0, 3])];
+        let mut steps = once;
+        age(&mut once, 40);
+        (0..40).for_each(|_| age(&mut steps, 1));
+        assert!((score(once[0]) - score(steps[0])).abs() < 1e-5);
+        let before = steps;
+        age(&mut steps, 0);
+        assert_eq!(steps, before);
+        age(&mut steps, u64::MAX);
+        assert_eq!(score(steps[0]), 0.0);
+    }
+
+    #[test]
+    fn recent_use_and_frequent_use_both_keep_a_member() {
+        assert!(score(used(&[1])) > score(used(&[9])), "recent");
+        assert!(
+            score(used(&[4, 8, 12, 16, 20])) > score(used(&[2])),
+            "frequent, though not in the last tokens"
+        );
+        assert!(score(used(&[0])) > score(used(&[150, 151, 152, 153])), "but not for ever");
+    }
+
+    #[test]
+    fn groups_come_in_turn() {
+        let order: Vec<usize> = (0..4).map(|group| distance(group, 1, 4)).collect();
+        assert_eq!(order, [2, 3, 0, 1]);
+        assert_eq!(distance(0, 0, 1), 0);
+    }
+
+    #[test]
+    fn the_lowest_score_leaves_and_ties_keep_what_comes_next() {
+        let infinity = f32::INFINITY;
+        assert_eq!(victim(&[3.0, 1.0, 2.0], |_| 0), Some(1));
+        assert_eq!(victim(&[1.0, infinity, 1.0, 1.0], |slot| [0, 9, 5, 5][slot]), Some(2));
+        assert_eq!(victim(&[infinity, infinity], |_| 0), None);
+        assert_eq!(victim(&[], |_| 0), None);
+    }
+}
