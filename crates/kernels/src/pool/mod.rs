@@ -14,8 +14,8 @@ mod signal;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
 use crate::isa::Isa;
@@ -75,15 +75,21 @@ impl Pool {
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
+        let started = Arc::new(Barrier::new(threads));
         let helpers = (1..threads)
             .map(|worker| {
-                let shared = shared.clone();
+                let (shared, started) = (shared.clone(), started.clone());
                 std::thread::Builder::new()
                     .name(format!("adit-worker-{worker}"))
-                    .spawn(move || help(&shared, worker))
+                    .spawn(move || {
+                        started.wait();
+                        help(&shared, worker);
+                    })
                     .expect("the system lets us start a thread")
             })
             .collect();
+        // A starting thread allocates (its name); wait, so that nobody does once the pool is in use.
+        started.wait();
         Pool { shared, helpers, isa }
     }
 
