@@ -1,7 +1,15 @@
 //! Text becomes a stream of tokens: tokeniser, templates, sampling, lanes.
 
 mod detokenizer;
+mod engine;
+mod error;
+mod sampler;
+mod stats;
 mod tokenizer;
 
 pub use detokenizer::{ControlTokens, Detokenizer};
+pub use engine::{Answer, Engine, Event, Finish, Flow, LoadOptions};
+pub use error::EngineError;
+pub use sampler::{Sampler, SamplerOptions, greedy};
+pub use stats::Stats;
 pub use tokenizer::{Tokenizer, TokenizerError};

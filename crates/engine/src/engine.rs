@@ -1,0 +1,300 @@
+//! The engine: a loaded model with its tokeniser and template; one lane is one mutable timeline.
+//!
+//! A caller hands over the full token prefix; the engine reuses what the lane already holds, drops what
+//! differs and computes the rest. Knows nothing of terminals or HTTP.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use adit_format::Gguf;
+use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Plan, Request, Row};
+
+use crate::detokenizer::{ControlTokens, Detokenizer};
+use crate::error::EngineError;
+use crate::sampler::{Sampler, SamplerOptions};
+use crate::stats::Stats;
+use crate::tokenizer::Tokenizer;
+
+/// The context that is planned for when nobody asks: what fits most conversations and small machines.
+const CONTEXT_DEFAULT: usize = 4096;
+
+/// How to load a model.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// Whole-process budget in bytes; `None` means all that fits without swapping.
+    pub memory: Option<u64>,
+    /// Context length in tokens; `None` means the model's own, at most 4096.
+    pub context: Option<usize>,
+    pub threads: usize,
+    pub kv: KvFormat,
+    /// Prefill chunk in rows; `None` chooses from memory.
+    pub chunk: Option<usize>,
+    pub io: IoKind,
+}
+
+impl LoadOptions {
+    /// The plan request for a model trained on `context_trained` positions.
+    pub fn request(&self, context_trained: usize) -> Request {
+        Request {
+            memory: self.memory,
+            context: self.context.unwrap_or(context_trained.min(CONTEXT_DEFAULT)),
+            lanes: 1,
+            threads: self.threads,
+            kv: self.kv,
+            chunk: self.chunk,
+        }
+    }
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        LoadOptions { memory: None, context: None, threads, kv: KvFormat::F16, chunk: None, io: IoKind::Auto }
+    }
+}
+
+/// What happens while an answer is made.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Prompt tokens computed so far, of those that had to be computed.
+    Prefill { done: usize, total: usize },
+    /// New text, whole characters only; may be empty for a token that completes none.
+    Text(&'a str),
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    Continue,
+    Stop,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended its turn.
+    EndOfTurn,
+    /// The token limit was reached.
+    Length,
+    /// The context is full.
+    ContextFull,
+    /// The caller said stop.
+    Stopped,
+}
+
+/// A finished answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub tokens: Vec<u32>,
+    pub text: String,
+    pub finish: Finish,
+    /// Prompt tokens that the lane already held.
+    pub reused_tokens: usize,
+}
+
+/// A loaded model that turns text into a stream of tokens.
+pub struct Engine {
+    model: Model,
+    tokenizer: Arc<Tokenizer>,
+    sampler: Sampler,
+    /// Tokens whose keys and values lane 0 holds.
+    history: Vec<u32>,
+    rows: Vec<Row>,
+    stats: Stats,
+}
+
+impl Engine {
+    /// Opens, plans and loads. `progress(done, total)` counts backbone bytes.
+    pub fn load(
+        path: &Path,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Engine, EngineError> {
+        let gguf = Gguf::open(path).map_err(ModelError::from)?;
+        let tokenizer = Arc::new(Tokenizer::from_metadata(gguf.metadata())?);
+        let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
+        let plan = blueprint.plan(&options.request(blueprint.config.context_trained))?;
+        let total = blueprint.backbone_bytes();
+        let model = Model::load(blueprint, plan, &mut |done| progress(done, total))?;
+        if tokenizer.vocab_size() > model.config().vocabulary {
+            return Err(EngineError::VocabularyMismatch {
+                tokens: tokenizer.vocab_size(),
+                rows: model.config().vocabulary,
+            });
+        }
+        Ok(Engine::assemble(model, tokenizer))
+    }
+
+    fn assemble(model: Model, tokenizer: Arc<Tokenizer>) -> Engine {
+        let (chunk, context) = (model.plan().chunk, model.plan().context);
+        Engine {
+            sampler: Sampler::new(model.config().vocabulary),
+            history: Vec::with_capacity(context),
+            rows: Vec::with_capacity(chunk),
+            stats: Stats::default(),
+            model,
+            tokenizer,
+        }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        self.model.plan()
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Counters since loading.
+    pub fn stats(&self) -> Stats {
+        self.stats.with_model(&self.model)
+    }
+
+    /// Forgets the conversation.
+    pub fn clear(&mut self) {
+        self.model.truncate(0, 0);
+        self.history.clear();
+    }
+
+    /// Continues `prompt` (the full prefix) by up to `max_tokens` tokens.
+    ///
+    /// `on_event` sees progress and text as they come and may stop the answer; what was computed until
+    /// then stays in the lane for the next call.
+    pub fn generate(
+        &mut self,
+        prompt: &[u32],
+        max_tokens: usize,
+        sampling: SamplerOptions,
+        on_event: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Answer, EngineError> {
+        if prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if prompt.len() >= self.plan().context {
+            return Err(EngineError::PromptTooLong { tokens: prompt.len(), context: self.plan().context });
+        }
+        self.sampler.reset(sampling);
+        let reused_tokens = self.rewind(prompt);
+        self.stats.prompt_tokens += (prompt.len() - reused_tokens) as u64;
+        let mut answer =
+            Answer { tokens: Vec::new(), text: String::new(), finish: Finish::Length, reused_tokens };
+        if max_tokens == 0 {
+            return Ok(answer);
+        }
+        let Some(mut token) = self.prefill(prompt, reused_tokens, on_event)? else {
+            answer.finish = Finish::Stopped;
+            return Ok(answer);
+        };
+        let mut text = Detokenizer::continuing(self.tokenizer.clone(), ControlTokens::Hidden);
+        let start = Instant::now();
+        let first = self.stats.generated_tokens;
+        loop {
+            if self.tokenizer.is_end_of_generation(token) {
+                answer.finish = Finish::EndOfTurn;
+                break;
+            }
+            answer.tokens.push(token);
+            self.stats.generated_tokens += 1;
+            let piece = text.push(token);
+            answer.text.push_str(piece);
+            if on_event(Event::Text(piece)) == Flow::Stop {
+                answer.finish = Finish::Stopped;
+                break;
+            }
+            if answer.tokens.len() == max_tokens {
+                break;
+            }
+            if self.history.len() == self.plan().context {
+                answer.finish = Finish::ContextFull;
+                break;
+            }
+            token = self.decode(token)?;
+        }
+        // The first token came out of prefill; only steps after it are decoding.
+        self.stats.decode_tokens += (self.stats.generated_tokens - first).saturating_sub(1);
+        self.stats.decode_ns += start.elapsed().as_nanos() as u64;
+        let rest = text.finish();
+        answer.text.push_str(rest);
+        if !rest.is_empty() {
+            on_event(Event::Text(rest));
+        }
+        Ok(answer)
+    }
+
+    /// Logits at every position of `tokens`, from an empty lane: `on_logits(position, logits)`.
+    pub fn logits(
+        &mut self,
+        tokens: &[u32],
+        on_logits: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), EngineError> {
+        self.clear();
+        let chunk = self.plan().chunk;
+        for (index, part) in tokens.chunks(chunk).enumerate() {
+            let first = index * chunk;
+            self.fill_rows(part, first, true);
+            self.model.step(&self.rows, &mut |row, logits| on_logits(first + row, logits))?;
+            self.history.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
+    /// Keeps the common prefix of `prompt` and the lane, less one token so that there are logits to
+    /// sample from; returns its length.
+    fn rewind(&mut self, prompt: &[u32]) -> usize {
+        let common = self.history.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
+        let keep = common.min(prompt.len() - 1);
+        self.model.truncate(0, keep);
+        self.history.truncate(keep);
+        keep
+    }
+
+    /// Computes `prompt[from..]` in chunks and samples the first token; `None` if told to stop.
+    fn prefill(
+        &mut self,
+        prompt: &[u32],
+        from: usize,
+        on_event: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Option<u32>, EngineError> {
+        let total = prompt.len() - from;
+        let mut sampled = None;
+        let mut first = from;
+        for part in prompt[from..].chunks(self.plan().chunk) {
+            let start = Instant::now();
+            self.fill_rows(part, first, false);
+            if first + part.len() == prompt.len() {
+                self.rows[part.len() - 1].wants_logits = true;
+            }
+            let sampler = &mut self.sampler;
+            self.model.step(&self.rows, &mut |_, logits| sampled = Some(sampler.sample(logits)))?;
+            self.history.extend_from_slice(part);
+            first += part.len();
+            self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
+            self.stats.prefill_tokens += part.len() as u64;
+            if on_event(Event::Prefill { done: first - from, total }) == Flow::Stop {
+                return Ok(None);
+            }
+        }
+        Ok(sampled)
+    }
+
+    /// Computes one token and samples the next.
+    fn decode(&mut self, token: u32) -> Result<u32, EngineError> {
+        let mut sampled = 0;
+        self.fill_rows(&[token], self.history.len(), true);
+        let sampler = &mut self.sampler;
+        self.model.step(&self.rows, &mut |_, logits| sampled = sampler.sample(logits))?;
+        self.history.push(token);
+        Ok(sampled)
+    }
+
+    fn fill_rows(&mut self, tokens: &[u32], first: usize, wants_logits: bool) {
+        self.rows.clear();
+        let rows = tokens.iter().enumerate();
+        self.rows.extend(rows.map(|(at, &token)| Row { lane: 0, token, position: first + at, wants_logits }));
+    }
+}

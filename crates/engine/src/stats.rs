@@ -1,0 +1,58 @@
+//! Counters of a running engine, under the names that scripts rely on.
+
+use std::time::Duration;
+
+use adit_model::{Model, machine};
+use serde::Serialize;
+
+/// Since loading. Token counts and times are kept by the engine around its steps; expert and read
+/// counts come from the pager, which documents them where it counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Stats {
+    pub decode_tok_per_s: f64,
+    pub prefill_tok_per_s: f64,
+    /// Prompt tokens that had to be computed (not those reused from the lane).
+    pub prompt_tokens: u64,
+    pub generated_tokens: u64,
+    pub bytes_read: u64,
+    pub expert_hits: u64,
+    pub expert_misses: u64,
+    pub hints_issued: u64,
+    pub hints_used: u64,
+    /// Time that steps stood still for expert bytes.
+    pub io_wait_s: f64,
+    /// Time inside steps less that wait.
+    pub compute_s: f64,
+    /// `VmHWM`: the most this process ever had resident.
+    pub peak_rss_bytes: u64,
+    pub memory_budget_bytes: u64,
+    #[serde(skip)]
+    pub(crate) prefill_tokens: u64,
+    #[serde(skip)]
+    pub(crate) prefill_ns: u64,
+    #[serde(skip)]
+    pub(crate) decode_tokens: u64,
+    #[serde(skip)]
+    pub(crate) decode_ns: u64,
+}
+
+impl Stats {
+    /// Fills in what the model and the system know.
+    pub(crate) fn with_model(mut self, model: &Model) -> Stats {
+        let (pager, steps) = (model.pager_stats(), model.step_stats());
+        self.decode_tok_per_s = rate(self.decode_tokens, self.decode_ns);
+        self.prefill_tok_per_s = rate(self.prefill_tokens, self.prefill_ns);
+        self.bytes_read = pager.bytes_read;
+        self.expert_hits = pager.hits;
+        self.expert_misses = pager.misses;
+        self.io_wait_s = Duration::from_nanos(pager.wait_ns).as_secs_f64();
+        self.compute_s = Duration::from_nanos(steps.step_ns.saturating_sub(pager.wait_ns)).as_secs_f64();
+        self.peak_rss_bytes = machine::peak_resident_bytes().unwrap_or(0);
+        self.memory_budget_bytes = model.plan().budget;
+        self
+    }
+}
+
+fn rate(count: u64, nanoseconds: u64) -> f64 {
+    if nanoseconds == 0 { 0.0 } else { count as f64 / Duration::from_nanos(nanoseconds).as_secs_f64() }
+}

@@ -1,0 +1,90 @@
+//! After loading, a step allocates and frees nothing: not in the forward pass, not in the pager and its
+//! I/O threads, not in the worker pool, not in sampling, not in detokenising.
+//!
+//! One test only, because the counters are the whole process's: nobody else may run beside it.
+
+use std::alloc::System;
+use std::path::Path;
+use std::sync::Arc;
+
+use adit_engine::{ControlTokens, Detokenizer, Sampler, SamplerOptions, Tokenizer};
+use adit_format::Gguf;
+use adit_format::synth::{Family, Synth, WeightTypes};
+use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Plan, Request, Row, SimConfig};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const CHUNK: usize = 16;
+
+/// The plan for the smallest budget, so that experts are evicted all the time.
+fn smallest_plan(blueprint: &Blueprint, kv: KvFormat) -> Plan {
+    let mut memory = Some(1);
+    loop {
+        let request = Request { memory, context: 128, lanes: 1, threads: 2, kv, chunk: Some(CHUNK) };
+        match blueprint.plan(&request) {
+            Ok(plan) => return plan,
+            Err(ModelError::Plan(refused)) => memory = Some(refused.needed_bytes()),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Prefill of two chunks, then decoding, sampling both greedily and not.
+fn steps(model: &mut Model, sampler: &mut Sampler, text: &mut Detokenizer, rows: &mut Vec<Row>) -> usize {
+    let mut position = 0;
+    let mut length = 0;
+    let mut token = 5;
+    for count in [CHUNK, CHUNK].into_iter().chain(std::iter::repeat_n(1, 20)) {
+        rows.clear();
+        for at in 0..count {
+            let token = if count == 1 { token } else { 3 + (position + at) as u32 * 7 % 200 };
+            rows.push(Row { lane: 0, token, position: position + at, wants_logits: at + 1 == count });
+        }
+        sampler.reset(match position % 2 {
+            0 => SamplerOptions::greedy(),
+            _ => SamplerOptions { seed: position as u64, ..SamplerOptions::default() },
+        });
+        model.step(rows, &mut |_, logits| token = sampler.sample(logits)).expect("a step succeeds");
+        length += text.push(token).len();
+        position += count;
+    }
+    model.truncate(0, 0);
+    length
+}
+
+fn check(path: &Path, io: IoKind, kv: KvFormat) {
+    let gguf = Gguf::open(path).unwrap();
+    let tokenizer = Arc::new(Tokenizer::from_metadata(gguf.metadata()).unwrap());
+    let blueprint = Blueprint::from_gguf(gguf, &io).unwrap();
+    let plan = smallest_plan(&blueprint, kv);
+    let mut model = Model::load(blueprint, plan, &mut |_| {}).unwrap();
+    let mut sampler = Sampler::new(model.config().vocabulary);
+    let mut text = Detokenizer::new(tokenizer, ControlTokens::Shown);
+    let mut rows = Vec::with_capacity(CHUNK);
+    for round in 0..3 {
+        let region = Region::new(ALLOCATOR);
+        steps(&mut model, &mut sampler, &mut text, &mut rows);
+        let change = region.change();
+        let counts = (change.allocations, change.deallocations, change.reallocations);
+        assert_eq!(counts, (0, 0, 0), "round {round}, {io:?}, {}: {change:?}", path.display());
+    }
+    let stats = model.pager_stats();
+    println!("{}: {} misses, {} evictions, 0 allocations", path.display(), stats.misses, stats.evictions);
+}
+
+#[test]
+fn a_step_allocates_and_frees_nothing_on_any_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    for family in Family::ALL {
+        let synth = Synth { layers: 3, types: WeightTypes::mixed(), ..Synth::new(family) };
+        let experts = if family.has_experts() { 16 } else { 0 };
+        let path = Synth { experts, ..synth }.write(&folder.path().join(format!("{family:?}.gguf"))).unwrap();
+        check(&path, IoKind::Auto, KvFormat::F16);
+        check(&path, IoKind::Plain, KvFormat::Q8_0);
+        let faults =
+            SimConfig { reorder: true, delay_steps_max: 9, short_per_mille: 200, ..SimConfig::default() };
+        check(&path, IoKind::Simulated(faults), KvFormat::F32);
+    }
+}
