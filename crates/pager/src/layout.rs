@@ -118,7 +118,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_is_the_smallest_aligned_superset(offset in 0u64..1 << 50, bytes in 1u64..1 << 30, shift in 12u32..17) {
+        fn a_frame_is_the_smallest_aligned_superset(
+            offset in 0u64..1 << 50,
+            bytes in 1u64..1 << 30,
+            shift in 12u32..17,
+        ) {
             let align = 1 << shift;
             let frame = frame(offset, bytes, align);
             prop_assert_eq!((frame.start % align, frame.bytes % align), (0, 0));
@@ -157,10 +161,11 @@ mod tests {
                 prop_assert_eq!(run.frame.start + (place - run.place), extent.offset);
                 prop_assert!(place - run.place + extent.bytes <= run.frame.wanted);
             }
+            let pages = |e: &Extent| e.offset / ALIGN_MIN..(e.offset + e.bytes).div_ceil(ALIGN_MIN);
             let touched: std::collections::BTreeSet<(u32, u64)> = extents
                 .iter()
                 .filter(|extent| extent.bytes > 0)
-                .flat_map(|e| (e.offset / ALIGN_MIN..=(e.offset + e.bytes - 1) / ALIGN_MIN).map(|page| (e.file, page)))
+                .flat_map(|extent| pages(extent).map(|page| (extent.file, page)))
                 .collect();
             prop_assert_eq!(place, touched.len() as u64 * ALIGN_MIN);
         }

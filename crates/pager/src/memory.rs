@@ -16,6 +16,10 @@ pub const PAGE_BYTES: usize = 4096;
 #[cfg(target_os = "linux")]
 const HUGE_FROM_BYTES: usize = 4 << 20;
 
+/// Gives an empty buffer an address that is aligned like any other.
+#[repr(align(4096))]
+struct Page;
+
 static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Zeroed memory that begins on a page, never grows and never moves. Untouched pages cost nothing yet.
@@ -34,7 +38,7 @@ impl AlignedBuf {
     pub fn new(bytes: usize) -> Result<AlignedBuf, PagerError> {
         let refused = |source| PagerError::Memory { bytes: bytes as u64, source };
         if bytes == 0 {
-            return Ok(AlignedBuf { start: NonNull::dangling(), bytes: 0 });
+            return Ok(AlignedBuf { start: NonNull::<Page>::dangling().cast(), bytes: 0 });
         }
         if bytes > isize::MAX as usize - PAGE_BYTES {
             return Err(refused(io::Error::from(io::ErrorKind::OutOfMemory)));
@@ -198,7 +202,8 @@ mod tests {
 
     #[test]
     fn an_empty_buffer_and_an_impossible_one() {
-        assert!(AlignedBuf::new(0).unwrap().is_empty());
+        let mut empty = AlignedBuf::new(0).unwrap();
+        assert!(empty.is_empty() && empty.as_f32().is_empty() && empty.as_f32_mut().is_empty());
         assert!(matches!(AlignedBuf::new(usize::MAX), Err(PagerError::Memory { .. })));
         assert!(matches!(AlignedBuf::new(isize::MAX as usize - 8192), Err(PagerError::Memory { .. })));
     }

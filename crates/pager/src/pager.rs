@@ -135,10 +135,12 @@ impl Pager {
         if members == 0 {
             return 0;
         }
-        let tables = members * (size_of::<u32>() + size_of::<Uses>()) // where a member is, how often it was used
-            + slots * (size_of::<(u32, u32)>() + size_of::<f32>() + size_of::<u32>()) // owner, score, free list
-            + widest * (size_of::<Awaited>() + size_of::<u32>() + size_of::<u64>()) // the call under way
-            + layouts.iter().map(GroupLayout::heap_bytes).sum::<usize>(); // what the groups are
+        // Where a member is and how often it was used; owner, score and free-list entry of a slot; the
+        // call under way; what the groups are.
+        let tables = members * (size_of::<u32>() + size_of::<Uses>())
+            + slots * (size_of::<(u32, u32)>() + size_of::<f32>() + size_of::<u32>())
+            + widest * (size_of::<Awaited>() + size_of::<u32>() + size_of::<u64>())
+            + layouts.iter().map(GroupLayout::heap_bytes).sum::<usize>();
         tables as u64 + Disk::overhead_bytes(files, slots, reads_max(&layouts))
     }
 

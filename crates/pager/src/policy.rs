@@ -2,13 +2,21 @@
 //! that a simulator can run the same code as the engine.
 //!
 //! The score of a member is the sum of two exponentially decayed use counts, one that forgets within
-//! tokens and one that remembers a conversation. Its age is counted in whole tokens up to its group's
-//! last visit, not up to now: otherwise the members of groups that this token has not reached yet
-//! would look older than those it has passed, and a cache below one token cycle would always drop
-//! what comes next, as LRU does. Where scores tie, the group that comes next stays.
+//! tokens and one that remembers a conversation, each as a share of the tokens it remembers: 1 for a
+//! member that every token uses. (Unweighted, the long memory outweighs the short one: on recorded
+//! routes of three models that closed 1-13 % of the gap between LRU and the clairvoyant optimum at 6
+//! and 12 % of members resident, against 11-28 % as shares.)
+//!
+//! The age of a use is counted in whole tokens up to its group's last visit, not up to now: otherwise
+//! the members of groups that this token has not reached yet would look older than those it has
+//! passed, and a cache below one token cycle would always drop what comes next, as LRU does. Where
+//! scores tie, the group that comes next stays.
 
 /// Half-lives of the two counts, in tokens.
 pub const HALF_LIVES_TOKENS: [f32; 2] = [2.0, 32.0];
+
+/// What one use adds to each count: `1 - 2^(-1 / half-life)`, so that a use every token adds up to 1.
+const GAINS: [f32; 2] = [0.292_893_2, 0.021_428_1];
 
 /// A count below this is forgotten: far under any difference that matters, and far above the
 /// subnormal numbers, on which arithmetic is slow.
@@ -36,8 +44,8 @@ pub fn age(uses: &mut [Uses], tokens: u64) {
 
 /// Counts one use, after `age`.
 pub fn count_use(uses: &mut Uses) {
-    for count in &mut uses.counts {
-        *count += 1.0;
+    for (count, gain) in uses.counts.iter_mut().zip(GAINS) {
+        *count += gain;
     }
 }
 
@@ -89,9 +97,16 @@ mod tests {
     #[test]
     fn a_use_counts_half_after_each_half_life() {
         for (i, half_life) in HALF_LIVES_TOKENS.into_iter().enumerate() {
-            let now = used(&[0]).counts[i];
-            let later = used(&[half_life as u64]).counts[i];
-            assert!((now - 1.0).abs() < 1e-6 && (later - 0.5).abs() < 1e-4, "{half_life}: {now} {later}");
+            let share = used(&[half_life as u64]).counts[i] / used(&[0]).counts[i];
+            assert!((share - 0.5).abs() < 1e-4, "{half_life}: {share}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_every_token_uses_counts_one() {
+        let always: Vec<u64> = (0..1000).collect();
+        for count in used(&always).counts {
+            assert!((count - 1.0).abs() < 1e-3, "{count}");
         }
     }
 

@@ -126,8 +126,9 @@ fn a_file_that_is_cut_while_in_use_is_an_error_on_every_backend() {
         file.set_len(150_000).unwrap();
         let error = visit_and_check(&mut pager, &disk, &groups, 0, &[0, 6, 1]).unwrap_err();
         let text = error.to_string();
-        let cut = matches!(&error, PagerError::Read { path, cause: ReadCause::EndOfFile, .. } if *path == disk.paths[0]);
-        assert!(cut && text.contains("truncated"), "{name}: {text}");
+        let PagerError::Read { path, cause, .. } = error else { panic!("{name}: {text}") };
+        assert_eq!((path, cause), (disk.paths[0].clone(), ReadCause::EndOfFile), "{name}");
+        assert!(text.contains("truncated"), "{name}: {text}");
         // Half of member 3 is left: not enough.
         assert!(visit_and_check(&mut pager, &disk, &groups, 0, &[3]).is_err(), "{name}");
         visit_and_check(&mut pager, &disk, &groups, 0, &[0, 1, 2]).unwrap();
