@@ -155,3 +155,13 @@ fn without_groups_there_is_nothing_to_carve() {
     pager.tick();
     assert_eq!((pager.slots(), pager.stats()), (0, Default::default()));
 }
+
+#[test]
+fn a_pager_moves_to_the_thread_that_owns_the_model_and_bytes_are_shared_by_workers() {
+    fn moves<T: Send>() {}
+    fn is_shared<T: Sync>() {}
+    moves::<Pager>();
+    moves::<adit_pager::Backbone>();
+    is_shared::<adit_pager::Backbone>();
+    is_shared::<adit_pager::Parts<'static>>();
+}
