@@ -67,7 +67,18 @@ fn told(error: &anyhow::Error) -> String {
 
 /// Whatever it holds, an error is one line: scripts read it line by line, people read one.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut joined = String::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.is_empty() {
+            continue;
+        }
+        if !joined.is_empty() {
+            joined.push_str(if joined.ends_with([':', ';', ',']) { " " } else { "; " });
+        }
+        joined.push_str(&words.join(" "));
+    }
+    joined
 }
 
 fn print_line(message: &str) {

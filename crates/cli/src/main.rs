@@ -9,6 +9,7 @@ mod output;
 mod progress;
 mod pull;
 mod size;
+mod whole_file;
 
 use std::process::ExitCode;
 

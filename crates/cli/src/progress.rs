@@ -23,6 +23,13 @@ impl Progress {
         Progress(bar.with_message(label.to_owned()))
     }
 
+    /// A bar of `total` tokens.
+    pub fn tokens(label: &str, total: u64) -> Progress {
+        let template = "{msg} {wide_bar} {pos}/{len} tokens {per_sec} {eta}";
+        let style = ProgressStyle::with_template(template).expect("the template is ours");
+        Progress(ProgressBar::new(total).with_style(style).with_message(label.to_owned()))
+    }
+
     /// A sign of life for work whose length nobody knows.
     pub fn spinner(label: &str) -> Progress {
         let bar = ProgressBar::new_spinner().with_message(label.to_owned());

@@ -1,27 +1,39 @@
 //! The commands, one file each: its flags, and what it does with them.
 
+mod bench;
 mod forge;
 mod info;
+mod logits;
+mod plan;
 mod pull;
 
 use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make one model out of another
-    Forge(forge::Args),
-    /// Show what a model file holds
-    Info(info::Args),
     /// Bring a model into the cache folder and print its path
     Pull(pull::Args),
+    /// Show what a model file holds
+    Info(info::Args),
+    /// Show where the memory would go, and what speed the disk allows
+    Plan(plan::Args),
+    /// Measure prefill and decoding, as llama-bench does
+    Bench(bench::Args),
+    /// Write the raw logits of some tokens to a file
+    Logits(logits::Args),
+    /// Make one model out of another
+    Forge(forge::Args),
 }
 
 impl Command {
     pub fn run(self) -> anyhow::Result<()> {
         match self {
-            Command::Forge(args) => forge::run(args),
-            Command::Info(args) => info::run(args),
             Command::Pull(args) => pull::run(args),
+            Command::Info(args) => info::run(args),
+            Command::Plan(args) => plan::run(args),
+            Command::Bench(args) => bench::run(args),
+            Command::Logits(args) => logits::run(args),
+            Command::Forge(args) => forge::run(args),
         }
     }
 }

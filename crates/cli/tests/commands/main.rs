@@ -1,8 +1,11 @@
 //! The commands as a person meets them: every test runs the real binary in a temporary folder. One module a
 //! command; `home` and `server` are what they share.
 
+mod bench;
 mod forge;
 mod home;
 mod info;
+mod logits;
+mod plan;
 mod pull;
 mod server;

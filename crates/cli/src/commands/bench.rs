@@ -1,0 +1,234 @@
+//! `adit bench MODEL`: the work of llama-bench, so that its figures can be put side by side: a prompt of random
+//! tokens from an empty context, then single tokens from an empty context, each several times.
+
+use std::io::Write;
+use std::time::Instant;
+
+use adit_model::{Blueprint, Model, Row, machine};
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::args::{MachineArgs, ModelArgs};
+use crate::failure::Usage;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::size::ByteSize;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Tokens of the prompt; 0 leaves this test out
+    #[arg(short, long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(..=TOKENS_MAX))]
+    prompt: u32,
+
+    /// Tokens to generate; 0 leaves this test out
+    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_parser = clap::value_parser!(u32).range(..=TOKENS_MAX))]
+    generate: u32,
+
+    /// Repetitions
+    #[arg(short, long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+
+    /// How to print the results
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+const TOKENS_MAX: i64 = 1 << 24;
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// One object for all that was measured. Rates are medians; counters are over all repetitions.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    architecture: &'static str,
+    model_bytes: u64,
+    parameters: u64,
+    threads: usize,
+    prompt_tokens: u32,
+    generated_tokens: u32,
+    repetitions: u32,
+    prefill_tok_per_s: Option<f64>,
+    decode_tok_per_s: Option<f64>,
+    prefill_samples: Vec<f64>,
+    decode_samples: Vec<f64>,
+    bytes_read: u64,
+    expert_hits: u64,
+    expert_misses: u64,
+    io_wait_s: f64,
+    compute_s: f64,
+    peak_rss_bytes: Option<u64>,
+    memory_budget_bytes: u64,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let context = args.prompt.max(args.generate) as usize;
+    if context == 0 {
+        return Err(Usage("-p 0 and -n 0 together leave nothing to measure".into()).into());
+    }
+    let path = args.model.locate()?;
+    let blueprint = Blueprint::open(&path, &args.machine.io())?;
+    let model_bytes = blueprint.gguf.bytes();
+    let parameters = blueprint.gguf.tensors().iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum();
+    let plan = blueprint.plan(&args.machine.request(context, None))?;
+    let bar = Progress::bytes("loading", Some(blueprint.backbone_bytes()));
+    let model = Model::load(blueprint, plan, &mut |done| bar.set(done))?;
+    drop(bar);
+    let mut bench = Bench { rows: Vec::with_capacity(model.plan().chunk), model, random: 1 };
+    let prefill_samples = repeated(args.repetitions, args.prompt, || bench.prefill(args.prompt as usize))?;
+    let decode_samples = repeated(args.repetitions, args.generate, || bench.decode(args.generate as usize))?;
+    let (pager, steps) = (bench.model.pager_stats(), bench.model.step_stats());
+    let report = Report {
+        model: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        architecture: bench.model.config().family.architecture,
+        model_bytes,
+        parameters,
+        threads: bench.model.plan().threads,
+        prompt_tokens: args.prompt,
+        generated_tokens: args.generate,
+        repetitions: args.repetitions,
+        prefill_tok_per_s: median(&prefill_samples),
+        decode_tok_per_s: median(&decode_samples),
+        prefill_samples,
+        decode_samples,
+        bytes_read: pager.bytes_read,
+        expert_hits: pager.hits,
+        expert_misses: pager.misses,
+        io_wait_s: pager.wait_ns as f64 / 1e9,
+        compute_s: steps.step_ns.saturating_sub(pager.wait_ns) as f64 / 1e9,
+        peak_rss_bytes: machine::peak_resident_bytes(),
+        memory_budget_bytes: bench.model.plan().budget,
+    };
+    report.print(args.output)
+}
+
+/// Rates of `repetitions` runs after one that warms up; none for a test of no tokens.
+fn repeated(repetitions: u32, tokens: u32, mut run: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
+    if tokens == 0 {
+        return Ok(Vec::new());
+    }
+    run()?;
+    (0..repetitions).map(|_| run()).collect()
+}
+
+struct Bench {
+    model: Model,
+    rows: Vec<Row>,
+    random: u64,
+}
+
+impl Bench {
+    /// Tokens a second of a prompt from an empty context; only its last position gives logits.
+    fn prefill(&mut self, tokens: usize) -> Result<f64> {
+        self.model.truncate(0, 0);
+        let chunk = self.model.plan().chunk;
+        let start = Instant::now();
+        for first in (0..tokens).step_by(chunk) {
+            let end = (first + chunk).min(tokens);
+            self.step(first, end, end == tokens)?;
+        }
+        Ok(tokens as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Tokens a second one by one from an empty context, each with logits.
+    fn decode(&mut self, tokens: usize) -> Result<f64> {
+        self.model.truncate(0, 0);
+        let start = Instant::now();
+        for position in 0..tokens {
+            self.step(position, position + 1, true)?;
+        }
+        Ok(tokens as f64 / start.elapsed().as_secs_f64())
+    }
+
+    fn step(&mut self, first: usize, end: usize, wants_logits: bool) -> Result<()> {
+        self.rows.clear();
+        for position in first..end {
+            let token = self.random_token();
+            let wants_logits = wants_logits && position + 1 == end;
+            self.rows.push(Row { lane: 0, token, position, wants_logits });
+        }
+        Ok(self.model.step(&self.rows, &mut |_, _| {})?)
+    }
+
+    /// The multiplicative congruential generator of L'Ecuyer (1999), table 4: same tokens on every machine.
+    fn random_token(&mut self) -> u32 {
+        self.random = self.random.wrapping_mul(1_181_783_497_276_652_981);
+        ((self.random >> 33) % self.model.config().vocabulary as u64) as u32
+    }
+}
+
+impl Report {
+    fn print(&self, format: Format) -> Result<()> {
+        let mut out = Output::stdout();
+        match format {
+            Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(self)?)?,
+            Format::Table => self.print_table(&mut out)?,
+        }
+        Ok(out.flush()?)
+    }
+
+    fn print_table(&self, out: &mut Output) -> std::io::Result<()> {
+        writeln!(out, "| model | size | params | threads | test | t/s |")?;
+        writeln!(out, "| --- | ---: | ---: | ---: | ---: | ---: |")?;
+        let size = ByteSize(self.model_bytes);
+        let parameters = format!("{:.2} M", self.parameters as f64 / 1e6);
+        let tests = [
+            (format!("pp{}", self.prompt_tokens), self.prefill_tok_per_s, &self.prefill_samples),
+            (format!("tg{}", self.generated_tokens), self.decode_tok_per_s, &self.decode_samples),
+        ];
+        for (test, median, samples) in tests {
+            let Some(median) = median else { continue };
+            let rate = format!("{median:.2} ± {:.2}", deviation(samples));
+            writeln!(out, "| {} | {size} | {parameters} | {} | {test} | {rate} |", self.model, self.threads)?;
+        }
+        Ok(())
+    }
+}
+
+fn median(samples: &[f64]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        length if length % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// Standard deviation of the samples; 0 for a single one.
+fn deviation(samples: &[f64]) -> f64 {
+    let count = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    if samples.len() < 2 { 0.0 } else { (squares / (count - 1.0)).sqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_or_between_the_two_middles() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn the_deviation_is_that_of_a_sample() {
+        assert_eq!(deviation(&[5.0]), 0.0);
+        assert_eq!(deviation(&[1.0, 3.0]), 2f64.sqrt());
+    }
+}
