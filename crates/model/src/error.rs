@@ -31,6 +31,11 @@ pub enum ModelError {
     UnknownTensor { file: String, name: String, architecture: &'static str },
     #[error("{file}: `{key}` is {found}, expected {expected}")]
     BadMetadata { file: String, key: String, found: String, expected: String },
+    #[error(
+        "{format} keys and values need heads of a multiple of 32 values, this model has {head_dim} and \
+         {value_dim}; use --kv f16"
+    )]
+    KvFormat { format: &'static str, head_dim: usize, value_dim: usize },
     #[error("token {token} at row {row} is outside the vocabulary of {vocabulary} tokens")]
     BadToken { row: usize, token: u32, vocabulary: usize },
     #[error(

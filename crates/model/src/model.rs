@@ -49,6 +49,11 @@ impl Blueprint {
 
     /// The memory sum for this request.
     pub fn plan(&self, request: &Request) -> Result<Plan, ModelError> {
+        let (head_dim, value_dim, block) =
+            (self.config.head_dim, self.config.value_dim, request.kv.block_len());
+        if !head_dim.is_multiple_of(block) || !value_dim.is_multiple_of(block) {
+            return Err(ModelError::KvFormat { format: "q8_0", head_dim, value_dim });
+        }
         let (files, groups) = (&self.files, &self.weights.groups);
         let sizes = PagerSizes {
             backbone_bytes: Backbone::bytes_needed(files, &self.weights.extents),

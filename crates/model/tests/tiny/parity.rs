@@ -1,15 +1,13 @@
 //! Full logits against another implementation, for every family on tiny models made from a seed.
 //!
 //! The golden rows come from llama.cpp (PyPI source package `llama-cpp-python` 0.3.36, F32 key-value
-//! memory, no flash attention). To make them anew: `tests/golden/make.sh`, which describes itself.
-
-mod common;
+//! memory, no flash attention). To make them anew: `tests/tiny/golden/make.sh`, which describes itself.
 
 use std::path::{Path, PathBuf};
 
+use crate::common::{Run, tokens};
 use adit_format::TensorType;
 use adit_format::synth::{Family, RopeScaling, Synth, WeightTypes};
-use common::{Run, tokens};
 
 const TOKENS: usize = 48;
 /// Rows kept of the golden run: the first, one past the window of the tiny gemma3, the last.
@@ -55,7 +53,7 @@ fn cases() -> Vec<Case> {
 }
 
 fn golden_path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.f32"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny/golden").join(format!("{name}.f32"))
 }
 
 #[test]

@@ -1,14 +1,12 @@
 //! Memory decides the speed, never the answer: the same bits at every budget, thread count, disk and
 //! prefill chunk.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
+use crate::common::{self, Run, tokens};
 use adit_format::TensorType;
 use adit_format::synth::{Family, Synth, WeightTypes};
 use adit_model::{IoKind, KvFormat, Model, ModelError, SimConfig};
-use common::{Run, tokens};
 
 /// Enough experts that the smallest budget holds a small part of them.
 fn many_experts(folder: &Path, family: Family, types: WeightTypes) -> PathBuf {
