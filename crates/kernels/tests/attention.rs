@@ -144,6 +144,41 @@ fn a_row_depends_on_nothing_but_itself() {
 }
 
 #[test]
+fn rows_of_several_sequences_keep_to_their_own_past() {
+    let mut random = Random(14);
+    for shape in shapes() {
+        // Two sequences in one store: the second holds the same positions in other blocks.
+        let mut past = past(KvFormat::F16, &shape, 200, &mut random);
+        let half = past.blocks.len() / 2;
+        let sequences = [past.blocks[..half].to_vec(), past.blocks[half..].to_vec()];
+        let positions = [0, 5, 90, 17, 33, 95, 64, 1, 31, 32, 50];
+        let per_row = shape.heads * shape.head_dim;
+        let q = activations(positions.len() * per_row, &mut random);
+        let kv = KvView {
+            format: past.format,
+            keys: &past.stored_keys,
+            values: &past.stored_values,
+            block_len: BLOCK_LEN,
+        };
+        let rows: Vec<_> = positions
+            .iter()
+            .enumerate()
+            .map(|(i, position)| AttentionRow { position: *position, blocks: &sequences[i / 2 % 2] })
+            .collect();
+        let pool = Pool::new(2);
+        let mut scratch = vec![f32::NAN; attention_scratch_floats(&shape, pool.threads())];
+        let mut together = vec![f32::NAN; rows.len() * shape.heads * shape.value_dim];
+        attention(&pool, &shape, &q, &rows, &kv, &mut scratch, &mut together);
+        let per_out = shape.heads * shape.value_dim;
+        for (i, together) in together.chunks(per_out).enumerate() {
+            past.blocks.clone_from(&sequences[i / 2 % 2]);
+            let alone = run(&pool, &shape, &q[i * per_row..][..per_row], &positions[i..=i], &past);
+            assert_eq!(together, alone, "{shape:?} row {i}");
+        }
+    }
+}
+
+#[test]
 fn huge_scores_do_not_overflow() {
     let mut random = Random(13);
     let shape = AttentionShape { scale: 100.0, ..shapes()[0] };

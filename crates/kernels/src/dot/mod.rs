@@ -20,6 +20,8 @@
 mod avx2;
 mod scalar;
 
+#[cfg(target_arch = "x86_64")]
+pub use avx2::{load_floats, store_floats4};
 pub use scalar::add_lanes;
 
 use adit_format::TensorType;

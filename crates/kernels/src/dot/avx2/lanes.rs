@@ -107,9 +107,9 @@ pub fn pair_products<const SIGNED: bool>(codes: __m256i, x: __m256i) -> __m256i 
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn add_up4(sums: [__m256i; 4]) -> __m128i {
-    let low = _mm256_hadd_epi32(sums[0], sums[1]);
-    let high = _mm256_hadd_epi32(sums[2], sums[3]);
-    let all = _mm256_hadd_epi32(low, high);
+    let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let (low, high) = (pair(sums[0], sums[1]), pair(sums[2], sums[3]));
+    let all = _mm256_add_epi32(_mm256_unpacklo_epi64(low, high), _mm256_unpackhi_epi64(low, high));
     _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all))
 }
 

@@ -19,6 +19,7 @@ use crate::isa::Avx2;
 use blocks32::Wide32;
 use blocks256::Wide256;
 use floats::{Brain, WideFloat};
+pub use lanes::{load_floats, store_floats4};
 
 pub fn kernel(kind: TensorType) -> Kernel {
     match kind {

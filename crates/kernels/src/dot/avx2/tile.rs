@@ -23,6 +23,47 @@ fn eight_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; 8] {
     std::array::from_fn(|r| bytemuck::cast_slice(w.row(r.min(w.count() - 1))))
 }
 
+/// An expression for each of eight blocks. Not `map`: its closure would not be compiled for AVX2.
+macro_rules! each {
+    ($blocks:expr, $block:ident => $value:expr) => {{
+        let blocks = $blocks;
+        [
+            {
+                let $block = blocks[0];
+                $value
+            },
+            {
+                let $block = blocks[1];
+                $value
+            },
+            {
+                let $block = blocks[2];
+                $value
+            },
+            {
+                let $block = blocks[3];
+                $value
+            },
+            {
+                let $block = blocks[4];
+                $value
+            },
+            {
+                let $block = blocks[5];
+                $value
+            },
+            {
+                let $block = blocks[6];
+                $value
+            },
+            {
+                let $block = blocks[7];
+                $value
+            },
+        ]
+    }};
+}
+
 /// Eight numbers from two times four.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -66,8 +107,8 @@ struct Packed32 {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn pack32<F: Wide32>(isa: Avx2, rows: &[&[F]; 8], first: usize, count: usize, packed: &mut Packed32) {
     for g in 0..count {
-        let blocks = rows.map(|row| &row[first + g]);
-        packed.groups[g] = transpose(blocks.map(|block| block.codes(isa)));
+        let blocks = each!(rows, row => &row[first + g]);
+        packed.groups[g] = transpose(each!(blocks, block => block.codes(isa)));
         let [a, b, c, d, e, f, g_, h] = blocks;
         (packed.d[g], packed.m[g]) = eight(F::scales([a, b, c, d], isa), F::scales([e, f, g_, h], isa));
     }
@@ -156,12 +197,12 @@ struct Packed256 {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn pack256<F: Wide256>(isa: Avx2, rows: &[&[F]; 8], index: usize, packed: &mut Packed256) {
-    let blocks = rows.map(|row| &row[index]);
+    let blocks = each!(rows, row => &row[index]);
     for g in 0..GROUPS {
-        packed.groups[g] = transpose(blocks.map(|block| block.codes(g, isa)));
+        packed.groups[g] = transpose(each!(blocks, block => block.codes(g, isa)));
     }
     // Lane k of a row's words holds runs 4k and 4k + 2, lane 4 + k runs 4k + 1 and 4k + 3.
-    let words = transpose(blocks.map(|block| block.scale_words(isa)));
+    let words = transpose(each!(blocks, block => block.scale_words(isa)));
     for k in 0..4 {
         for odd in 0..2 {
             let pair = words[odd * 4 + k];
@@ -171,7 +212,7 @@ fn pack256<F: Wide256>(isa: Avx2, rows: &[&[F]; 8], index: usize, packed: &mut P
             packed.scales[2 * k + 1][odd] = high;
         }
     }
-    packed.biases = if F::HAS_MIN { transpose(blocks.map(|block| block.min_words(isa))) } else { words };
+    packed.biases = if F::HAS_MIN { transpose(each!(blocks, block => block.min_words(isa))) } else { words };
     let [a, b, c, d, e, f, g, h] = blocks;
     (packed.d, packed.dmin) = eight(F::scales([a, b, c, d], isa), F::scales([e, f, g, h], isa));
 }

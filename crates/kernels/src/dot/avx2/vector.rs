@@ -15,6 +15,22 @@ fn four_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, first: usize) -> [&'a [F]
     std::array::from_fn(|r| bytemuck::cast_slice(w.row((first + r).min(w.count() - 1))))
 }
 
+/// How far ahead weights are asked for, in bytes: more than memory delivers while one line is worked on. The
+/// hardware does not foresee the next rows, because four short streams run side by side.
+const AHEAD: usize = 8 * 1024;
+
+/// Asks for what lies [`AHEAD`] of the `index`th four blocks of four rows, the first of which is `rows`. Rows
+/// follow each other in memory, so it is soon wanted.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn ask_ahead<F>(rows: &[F], index: usize) {
+    let bytes = 4 * size_of::<F>();
+    for line in 0..bytes.div_ceil(64) {
+        let place = rows.as_ptr().cast::<u8>().wrapping_add(AHEAD + index * bytes + line * 64);
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+}
+
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn multiply32<F: Wide32>(
     isa: Avx2,
@@ -25,10 +41,12 @@ pub fn multiply32<F: Wide32>(
     let (codes, scales) = x;
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
         let [a, b, c, d] = four_rows::<F>(w, first);
+        let first_row = a;
         let mut acc = _mm_setzero_ps();
         let rows = a.iter().zip(b).zip(c.iter().zip(d));
         let x = codes.as_chunks::<32>().0.iter().zip(scales);
-        for (((a, b), (c, d)), (x, scale)) in rows.zip(x) {
+        for (index, (((a, b), (c, d)), (x, scale))) in rows.zip(x).enumerate() {
+            ask_ahead(first_row, index);
             let (x, blocks) = (load_codes(x), [a, b, c, d]);
             let mut sums = [_mm256_setzero_si256(); 4];
             for r in 0..4 {
@@ -71,16 +89,20 @@ pub fn multiply256<F: Wide256>(
     out: &mut [f32; TILE_ROWS],
 ) {
     let (codes, scales) = x;
+    // The compiler must not see the masks: it would make two shuffles of one.
+    let spread = std::hint::black_box(&SPREAD);
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
         let [a, b, c, d] = four_rows::<F>(w, first);
+        let first_row = a;
         let mut acc = _mm_setzero_ps();
         let rows = a.iter().zip(b).zip(c.iter().zip(d));
         let x = codes.as_chunks::<256>().0.iter().zip(scales);
-        for (((a, b), (c, d)), (x, scale)) in rows.zip(x) {
+        for (index, (((a, b), (c, d)), (x, scale))) in rows.zip(x).enumerate() {
+            ask_ahead(first_row, index);
             let (blocks, run_sums) = ([a, b, c, d], load_words(&scale.run_sums));
             let (mut sums, mut min_sums) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
             for r in 0..4 {
-                sums[r] = sum256(isa, blocks[r], x, run_sums);
+                sums[r] = sum256(isa, blocks[r], x, run_sums, spread);
                 if F::HAS_MIN {
                     min_sums[r] = _mm256_madd_epi16(blocks[r].min_words(isa), run_sums);
                 }
@@ -99,7 +121,13 @@ pub fn multiply256<F: Wide256>(
 /// The scaled products of one super-block, in 8 partial sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn sum256<F: Wide256>(isa: Avx2, block: &F, x: &[i8; 256], run_sums: __m256i) -> __m256i {
+fn sum256<F: Wide256>(
+    isa: Avx2,
+    block: &F,
+    x: &[i8; 256],
+    run_sums: __m256i,
+    spread: &[[u8; 32]; 8],
+) -> __m256i {
     let words = block.scale_words(isa);
     let mut sum = _mm256_setzero_si256();
     for (group, x) in x.as_chunks::<32>().0.iter().enumerate() {
@@ -107,7 +135,7 @@ fn sum256<F: Wide256>(isa: Avx2, block: &F, x: &[i8; 256], run_sums: __m256i) ->
             true => pair_products::<true>(block.codes(group, isa), load_codes(x)),
             false => pair_products::<false>(block.codes(group, isa), load_codes(x)),
         };
-        let scale = _mm256_shuffle_epi8(words, load(&SPREAD[group]));
+        let scale = _mm256_shuffle_epi8(words, load(&spread[group]));
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, scale));
     }
     if F::OFFSET_BITS != 0 {
