@@ -26,6 +26,9 @@ const CHUNK_COMFORT_MIN: usize = 16;
 const SCRATCH_SHARE: u64 = 8;
 /// Share of available memory that is used when nobody names a budget.
 const UNASKED_SHARE_PERCENT: u64 = 85;
+/// Share of available memory that a named budget may reach. The rest is for what the kernel books on a
+/// process without showing it as resident: page tables, the ring, page cache of files being opened.
+const ASKED_SHARE_PERCENT: u64 = 96;
 
 /// What the user asked for.
 #[derive(Debug, Clone)]
@@ -50,6 +53,26 @@ pub struct PagerSizes {
     pub overhead_bytes: u64,
 }
 
+/// Where a budget comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BudgetSource {
+    Asked,
+    /// Less than was asked for, because the machine or its control group has no more.
+    Cut,
+    /// Nobody asked: everything resident, or what is available.
+    Available,
+}
+
+impl fmt::Display for BudgetSource {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            BudgetSource::Asked => "given with --memory",
+            BudgetSource::Cut => "less than --memory: the machine or its control group has no more",
+            BudgetSource::Available => "what fits without swapping",
+        })
+    }
+}
+
 /// One term of the sum.
 #[derive(Debug, Clone)]
 pub struct Term {
@@ -63,8 +86,7 @@ pub struct Term {
 pub struct Plan {
     pub terms: Vec<Term>,
     pub budget: u64,
-    /// Whether the budget was given or taken from what is available.
-    pub asked: bool,
+    pub budget_source: BudgetSource,
     pub slots: usize,
     pub slot_bytes: u64,
     /// Routed experts of the whole model.
@@ -155,11 +177,7 @@ impl Plan {
         let needs =
             Needs { config, weights, request, fixed_bytes, slot_bytes: sizes.slot_bytes, experts, used };
         let everything = needs.total(needs.scratch(request.chunk.unwrap_or(CHUNK_MAX)), experts);
-        let budget = request.memory.unwrap_or_else(|| match machine::available_bytes() {
-            // What the process has already taken is part of the budget, and no longer available.
-            Some(available) => everything.min(program + available / 100 * UNASKED_SHARE_PERCENT),
-            None => everything,
-        });
+        let (budget, budget_source) = budget(request.memory, program, everything);
         let Some((chunk, slots)) = needs.choose(budget) else {
             return Err(needs.refusal(budget, fixed, request));
         };
@@ -176,7 +194,7 @@ impl Plan {
         Ok(Plan {
             terms,
             budget,
-            asked: request.memory.is_some(),
+            budget_source,
             slots,
             slot_bytes: sizes.slot_bytes,
             experts,
@@ -196,6 +214,20 @@ impl Plan {
 
     pub fn step_shape(&self) -> StepShape {
         StepShape { rows: self.chunk, threads: self.threads }
+    }
+}
+
+/// What may be used, of a process that has taken `program` bytes and could use `everything`.
+fn budget(asked: Option<u64>, program: u64, everything: u64) -> (u64, BudgetSource) {
+    // What the process has already taken is part of the budget, and no longer available.
+    let room = |percent| {
+        let available = machine::available_bytes();
+        available.map_or(u64::MAX, |available| program.saturating_add(available / 100 * percent))
+    };
+    match asked {
+        Some(asked) if asked <= room(ASKED_SHARE_PERCENT) => (asked, BudgetSource::Asked),
+        Some(_) => (room(ASKED_SHARE_PERCENT), BudgetSource::Cut),
+        None => (everything.min(room(UNASKED_SHARE_PERCENT)), BudgetSource::Available),
     }
 }
 

@@ -48,9 +48,8 @@ fn print_sum(plan: &Plan, out: &mut Output) -> std::io::Result<()> {
     for term in &plan.terms {
         writeln!(out, "{:<10}{:>12}  {}", term.name, Bytes(term.bytes).to_string(), term.reason)?;
     }
-    let whose = if plan.asked { "given with --memory" } else { "what fits without swapping" };
     writeln!(out, "{:<10}{:>12}", "sum", Bytes(plan.total_bytes()).to_string())?;
-    writeln!(out, "{:<10}{:>12}  {whose}", "budget", Bytes(plan.budget).to_string())
+    writeln!(out, "{:<10}{:>12}  {}", "budget", Bytes(plan.budget).to_string(), plan.budget_source)
 }
 
 fn print_slots(plan: &Plan, out: &mut Output) -> std::io::Result<()> {

@@ -1,5 +1,7 @@
 //! Gemma 3 (text): sliding windows with a rotation of their own, norms after each block, scaled embeddings.
 
+use adit_format::{Array, Value};
+
 use super::{Activation, Family, Presence, RopeStyle};
 use crate::config::{Config, Keys, Rope};
 use crate::error::ModelError;
@@ -43,8 +45,14 @@ fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
 fn sliding_layers(keys: &Keys<'_>, layers: usize) -> Result<Vec<bool>, ModelError> {
     const KEY: &str = "attention.sliding_window_pattern";
     let name = keys.name(KEY);
-    if let Some(adit_format::Value::Array(_)) = keys.metadata.get(&name) {
-        let flags = keys.metadata.bools(&name)?.unwrap_or_default();
+    let flags = match keys.metadata.get(&name) {
+        Some(Value::Array(Array::Bool(_))) => keys.metadata.bools(&name)?,
+        Some(Value::Array(_)) => {
+            keys.metadata.u32s(&name)?.map(|flags| flags.iter().map(|&flag| flag != 0).collect())
+        }
+        _ => None,
+    };
+    if let Some(flags) = flags {
         if flags.len() < layers {
             return Err(keys.bad(
                 KEY,
