@@ -1,12 +1,14 @@
 //! Flags that several commands share: each flag's name, its help and its effect stand together here.
 
-use std::path::PathBuf;
-use std::thread::available_parallelism;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
-use adit_model::{IoKind, KvFormat, Request};
-use anyhow::Result;
-use clap::ValueEnum;
+use adit_engine::LoadOptions;
+use adit_model::{IoKind, KvFormat};
+use anyhow::{Context, Result};
+use clap::{ValueEnum, value_parser};
 
+use crate::failure::Usage;
 use crate::pull;
 use crate::size::ByteSize;
 
@@ -18,9 +20,6 @@ pub const REFERENCE_HELP: &str = "A GGUF file (of a split model its first part),
 const THREADS_MAX: u64 = 4096;
 /// The longest context that any model is trained for, with room.
 const CONTEXT_MAX: u64 = 1 << 26;
-
-/// Fits most conversations and small machines.
-const CONTEXT_USUAL: usize = 4096;
 
 /// The model that a command works on.
 #[derive(clap::Args)]
@@ -36,6 +35,43 @@ impl ModelArgs {
     }
 }
 
+/// A text, written on the command line or in a file.
+#[derive(clap::Args)]
+pub struct TextArgs {
+    /// The text itself
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file", allow_hyphen_values = true)]
+    prompt: Option<String>,
+
+    /// A file that holds the text; - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl TextArgs {
+    pub fn given(&self) -> Result<Option<String>> {
+        match (&self.prompt, &self.file) {
+            (Some(text), _) => Ok(Some(text.clone())),
+            (None, Some(path)) => read_text(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    pub fn required(&self) -> Result<String> {
+        Ok(self.given()?.ok_or_else(|| Usage("there is no text; give -p TEXT or -f FILE".into()))?)
+    }
+}
+
+/// A whole text file, or standard input for `-`.
+pub fn read_text(path: &Path) -> Result<String> {
+    let mut text = String::new();
+    let read = match path.to_str() {
+        Some("-") => std::io::stdin().read_to_string(&mut text),
+        _ => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+    };
+    read.with_context(|| format!("cannot read {} as text", path.display()))?;
+    Ok(text)
+}
+
 /// What of the machine a model may use.
 #[derive(clap::Args)]
 pub struct MachineArgs {
@@ -44,7 +80,8 @@ pub struct MachineArgs {
     pub memory: Option<ByteSize>,
 
     /// Worker threads [default: as many as this process may use]
-    #[arg(short, long, value_name = "THREADS", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    #[arg(short, long, value_name = "THREADS")]
+    #[arg(value_parser = value_parser!(u64).range(1..=THREADS_MAX))]
     threads: Option<u64>,
 
     /// How keys and values are kept
@@ -72,28 +109,24 @@ enum Io {
 }
 
 impl MachineArgs {
-    /// What to plan for one lane of `context` tokens; without a `chunk` the plan chooses.
-    pub fn request(&self, context: usize, chunk: Option<usize>) -> Request {
-        let threads = self.threads.map(|threads| threads as usize);
-        Request {
+    /// `context` and `chunk` in tokens; `None` leaves them to the engine.
+    pub fn load_options(&self, context: Option<usize>, chunk: Option<usize>) -> LoadOptions {
+        let usual = LoadOptions::default();
+        LoadOptions {
             memory: self.memory.map(|size| size.0),
             context,
-            lanes: 1,
-            threads: threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)),
+            threads: self.threads.map_or(usual.threads, |threads| threads as usize),
             kv: match self.kv {
                 Kv::F16 => KvFormat::F16,
                 Kv::F32 => KvFormat::F32,
                 Kv::Q8 => KvFormat::Q8_0,
             },
             chunk,
-        }
-    }
-
-    pub fn io(&self) -> IoKind {
-        match self.io {
-            Io::Auto => IoKind::Auto,
-            Io::Uring => IoKind::Uring,
-            Io::Plain => IoKind::Plain,
+            io: match self.io {
+                Io::Auto => IoKind::Auto,
+                Io::Uring => IoKind::Uring,
+                Io::Plain => IoKind::Plain,
+            },
         }
     }
 }
@@ -102,13 +135,13 @@ impl MachineArgs {
 #[derive(clap::Args)]
 pub struct ContextArgs {
     /// Context length in tokens [default: the model's own, at most 4096]
-    #[arg(short, long = "ctx", value_name = "CTX", value_parser = clap::value_parser!(u64).range(1..=CONTEXT_MAX))]
+    #[arg(short, long = "ctx", value_name = "CTX")]
+    #[arg(value_parser = value_parser!(u64).range(1..=CONTEXT_MAX))]
     ctx: Option<u64>,
 }
 
 impl ContextArgs {
-    /// What was asked for, or what a model trained on `trained` tokens usually gets.
-    pub fn or_usual(&self, trained: usize) -> usize {
-        self.ctx.map_or(trained.min(CONTEXT_USUAL), |tokens| tokens as usize)
+    pub fn tokens(&self) -> Option<usize> {
+        self.ctx.map(|tokens| tokens as usize)
     }
 }

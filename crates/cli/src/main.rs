@@ -8,6 +8,7 @@ mod interrupt;
 mod output;
 mod progress;
 mod pull;
+mod session;
 mod size;
 mod whole_file;
 

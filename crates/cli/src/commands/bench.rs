@@ -1,12 +1,12 @@
-//! `adit bench MODEL`: the work of llama-bench, so that its figures can be put side by side: a prompt of random
-//! tokens from an empty context, then single tokens from an empty context, each several times.
+//! `adit bench MODEL`: the work of llama-bench, so that its figures can be put side by side: a prompt of
+//! random tokens from an empty context, then single tokens from an empty context, each several times.
 
 use std::io::Write;
 use std::time::Instant;
 
 use adit_model::{Blueprint, Model, Row, machine};
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::{ValueEnum, value_parser};
 use serde::Serialize;
 
 use crate::args::{MachineArgs, ModelArgs};
@@ -21,15 +21,18 @@ pub struct Args {
     model: ModelArgs,
 
     /// Tokens of the prompt; 0 leaves this test out
-    #[arg(short, long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(..=TOKENS_MAX))]
+    #[arg(short, long, value_name = "N", default_value = "512")]
+    #[arg(value_parser = value_parser!(u32).range(..=TOKENS_MAX))]
     prompt: u32,
 
     /// Tokens to generate; 0 leaves this test out
-    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_parser = clap::value_parser!(u32).range(..=TOKENS_MAX))]
+    #[arg(short = 'n', long, value_name = "N", default_value = "128")]
+    #[arg(value_parser = value_parser!(u32).range(..=TOKENS_MAX))]
     generate: u32,
 
     /// Repetitions
-    #[arg(short, long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short, long, value_name = "N", default_value = "3")]
+    #[arg(value_parser = value_parser!(u32).range(1..=1000))]
     repetitions: u32,
 
     /// How to print the results
@@ -78,10 +81,11 @@ pub fn run(args: Args) -> Result<()> {
         return Err(Usage("-p 0 and -n 0 together leave nothing to measure".into()).into());
     }
     let path = args.model.locate()?;
-    let blueprint = Blueprint::open(&path, &args.machine.io())?;
+    let options = args.machine.load_options(Some(context), None);
+    let blueprint = Blueprint::open(&path, &options.io)?;
     let model_bytes = blueprint.gguf.bytes();
     let parameters = blueprint.gguf.tensors().iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum();
-    let plan = blueprint.plan(&args.machine.request(context, None))?;
+    let plan = blueprint.plan(&options.request(context))?;
     let bar = Progress::bytes("loading", Some(blueprint.backbone_bytes()));
     let model = Model::load(blueprint, plan, &mut |done| bar.set(done))?;
     drop(bar);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use adit_format::writer::Existing;
 use adit_foundry::{Upcycle, upcycle};
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{Subcommand, value_parser};
 
 use crate::args::ModelArgs;
 use crate::interrupt;
@@ -35,11 +35,13 @@ struct UpcycleArgs {
     output: PathBuf,
 
     /// Experts in each layer
-    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(value_parser = value_parser!(u32).range(2..))]
     experts: u32,
 
     /// Experts that a token uses in each layer
-    #[arg(long, value_name = "K", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", default_value = "2")]
+    #[arg(value_parser = value_parser!(u32).range(1..))]
     top_k: u32,
 
     /// The same seed makes the same model

@@ -1,11 +1,12 @@
-//! `adit logits MODEL --tokens 1,7,33 -o FILE.f32`: the raw logits at every position, for comparing with other
-//! programs. Needs no vocabulary: tokens are numbers.
+//! `adit logits MODEL --tokens 1,7,33 -o FILE.f32`: the raw logits at every position, for comparing with
+//! other programs. Needs no vocabulary: tokens are numbers.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use adit_model::{Blueprint, Model, Row};
 use anyhow::{Context, Result};
+use clap::value_parser;
 
 use crate::args::{MachineArgs, ModelArgs};
 use crate::failure::Usage;
@@ -22,7 +23,8 @@ pub struct Args {
     tokens: Vec<u32>,
 
     /// Compute N positions at a time [default: what memory allows]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
     chunk: Option<u64>,
 
     /// Little-endian float32, one row of the vocabulary's length for each token
@@ -37,14 +39,15 @@ pub fn run(args: Args) -> Result<()> {
     let context = args.tokens.len();
     // A longer chunk than there are tokens would only take memory.
     let chunk = args.chunk.map(|chunk| chunk.min(context as u64) as usize);
-    let blueprint = Blueprint::open(&args.model.locate()?, &args.machine.io())?;
+    let options = args.machine.load_options(Some(context), chunk);
+    let blueprint = Blueprint::open(&args.model.locate()?, &options.io)?;
     let vocabulary = blueprint.config.vocabulary;
     if let Some(token) = args.tokens.iter().find(|token| **token as usize >= vocabulary) {
         return Err(
             Usage(format!("--tokens: {token} is not below {vocabulary}, the vocabulary's size")).into()
         );
     }
-    let plan = blueprint.plan(&args.machine.request(context, chunk))?;
+    let plan = blueprint.plan(&options.request(context))?;
     let mut model = load(blueprint, plan)?;
     whole_file::write(&args.output, |out| compute(&mut model, &args.tokens, out))?;
     note(&format!("{context} rows of {vocabulary} logits in {}", args.output.display()));

@@ -4,8 +4,10 @@ mod bench;
 mod forge;
 mod info;
 mod logits;
+mod perplexity;
 mod plan;
 mod pull;
+mod tokenize;
 
 use clap::Subcommand;
 
@@ -19,8 +21,12 @@ pub enum Command {
     Plan(plan::Args),
     /// Measure prefill and decoding, as llama-bench does
     Bench(bench::Args),
+    /// Measure how well a model foresees a text, as llama-perplexity does
+    Perplexity(perplexity::Args),
     /// Write the raw logits of some tokens to a file
     Logits(logits::Args),
+    /// Print the token numbers of a text
+    Tokenize(tokenize::Args),
     /// Make one model out of another
     Forge(forge::Args),
 }
@@ -32,7 +38,9 @@ impl Command {
             Command::Info(args) => info::run(args),
             Command::Plan(args) => plan::run(args),
             Command::Bench(args) => bench::run(args),
+            Command::Perplexity(args) => perplexity::run(args),
             Command::Logits(args) => logits::run(args),
+            Command::Tokenize(args) => tokenize::run(args),
             Command::Forge(args) => forge::run(args),
         }
     }

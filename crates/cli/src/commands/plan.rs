@@ -29,16 +29,15 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let io = args.machine.io();
-    let blueprint = Blueprint::open(&args.model.locate()?, &io)?;
-    let context = args.context.or_usual(blueprint.config.context_trained);
-    let plan = blueprint.plan(&args.machine.request(context, None))?;
+    let options = args.machine.load_options(args.context.tokens(), None);
+    let blueprint = Blueprint::open(&args.model.locate()?, &options.io)?;
+    let plan = blueprint.plan(&options.request(blueprint.config.context_trained))?;
     let mut out = Output::stdout();
     print_sum(&plan, &mut out)?;
     if plan.experts > 0 {
         print_slots(&plan, &mut out)?;
         out.flush()?;
-        let disk = Disk::measure(&blueprint, &plan, &io)?;
+        let disk = Disk::measure(&blueprint, &plan, &options.io)?;
         print_speed(&blueprint, &plan, &disk, &mut out)?;
     }
     Ok(out.flush()?)
@@ -113,14 +112,13 @@ fn print_speed(blueprint: &Blueprint, plan: &Plan, disk: &Disk, out: &mut Output
     // Uniform routing is the worst case: a token finds in memory what share of the experts is there.
     let uniform = cycle_bytes * (1.0 - plan.slots as f64 / plan.experts as f64);
     let speed = |bytes: f64| disk.bytes_per_s / bytes;
+    let (uniform, mostly_hits) = (speed(uniform), speed(uniform.min(cycle_bytes * 0.1)));
+    let cycle = ByteSize(cycle_bytes as u64);
     writeln!(
         out,
-        "speed: a token uses {} of experts; the disk allows {:.1} tok/s if routing is uniform, {:.1} at a hit \
-         rate of 90 %, until arithmetic and memory bandwidth bind",
-        ByteSize(cycle_bytes as u64),
-        speed(uniform),
-        speed(uniform.min(cycle_bytes * 0.1)),
-    )
+        "speed: a token uses {cycle} of experts, so the disk allows {uniform:.1} tok/s if routing is"
+    )?;
+    writeln!(out, "       uniform and {mostly_hits:.1} at a hit rate of 90 %, if arithmetic keeps up")
 }
 
 fn percent(part: usize, whole: usize) -> f64 {

@@ -6,6 +6,8 @@ mod forge;
 mod home;
 mod info;
 mod logits;
+mod perplexity;
 mod plan;
 mod pull;
 mod server;
+mod tokenize;
