@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::activations::{Activations, activation_format};
+use crate::activations::{Activations, Row, activation_format};
 use crate::dot::{Kernel, TILE_ROWS, WeightRows, kernel};
 use crate::matrix::Matrix;
 use crate::pool::Pool;
@@ -110,26 +110,30 @@ unsafe fn multiply(
     target: &Target<'_>,
     weight_rows: Range<usize>,
 ) {
-    let mut ids = [0u32; BATCH_ROWS];
+    let mut batch_x = [Row::default(); BATCH_ROWS];
     let mut products = [[0.0f32; TILE_ROWS]; BATCH_ROWS];
     let row_bytes = target.weights.row_bytes();
+    let format = activation_format(target.weights.kind).expect("checked");
     for batch in (0..rows).step_by(BATCH_ROWS) {
         let batch_rows = BATCH_ROWS.min(rows - batch);
-        let ids = &mut ids[..batch_rows];
-        match select {
-            Some(select) => ids.copy_from_slice(&select[batch..batch + batch_rows]),
-            None => (batch as u32..).zip(ids.iter_mut()).for_each(|(row, id)| *id = row),
+        let batch_x = &mut batch_x[..batch_rows];
+        for (row, x_row) in (batch..).zip(batch_x.iter_mut()) {
+            *x_row = x.row(format, select.map_or(row, |ids| ids[row] as usize));
         }
         for start in weight_rows.clone().step_by(TILE_ROWS) {
             let count = TILE_ROWS.min(weight_rows.end - start);
             let bytes = target.weights.row_range(start, start + count);
-            kernel(&WeightRows { bytes, row_bytes }, x, ids, &mut products[..batch_rows]);
+            kernel(&WeightRows { bytes, row_bytes }, batch_x, &mut products[..batch_rows]);
             for (row, products) in (batch..).zip(&products[..batch_rows]) {
                 // SAFETY: by our contract.
                 let out = unsafe {
                     std::slice::from_raw_parts_mut(target.out.add(row * target.out_stride + start), count)
                 };
-                out.copy_from_slice(&products[..count]);
+                // A copy of known length is one instruction.
+                match out.first_chunk_mut() {
+                    Some(whole) => *whole = *products,
+                    None => out.copy_from_slice(&products[..count]),
+                }
             }
         }
     }

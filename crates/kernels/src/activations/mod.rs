@@ -68,6 +68,15 @@ pub fn run_place(run: usize) -> usize {
     run % 2 * 8 + run / 2
 }
 
+/// One row as kernels read it; what its format lacks is empty.
+#[derive(Clone, Copy, Default)]
+pub struct Row<'a> {
+    pub floats: &'a [f32],
+    pub codes: &'a [i8],
+    pub q8: &'a [Q8Scale],
+    pub q8k: &'a [Q8KScale],
+}
+
 /// Codes are kept in cache lines, so that a block of 32 never crosses one.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -191,20 +200,29 @@ impl Activations {
         self.ready.contains(&format)
     }
 
-    pub(crate) fn floats(&self, row: usize) -> &[f32] {
-        &self.floats[row * self.cols..(row + 1) * self.cols]
-    }
-
-    pub(crate) fn q8(&self, row: usize) -> (&[i8], &[Q8Scale]) {
-        let (lines, blocks) = (self.cols.div_ceil(64), self.cols / 32);
-        let codes: &[i8] = bytemuck::cast_slice(&self.q8_codes[row * lines..(row + 1) * lines]);
-        (&codes[..self.cols], &self.q8_scales[row * blocks..(row + 1) * blocks])
-    }
-
-    pub(crate) fn q8k(&self, row: usize) -> (&[i8], &[Q8KScale]) {
-        let (lines, blocks) = (self.cols / 64, self.cols / 256);
-        let codes = bytemuck::cast_slice(&self.q8k_codes[row * lines..(row + 1) * lines]);
-        (codes, &self.q8k_scales[row * blocks..(row + 1) * blocks])
+    /// Row `row` in one of the formats that [`Activations::holds`].
+    pub(crate) fn row<'a>(&'a self, format: ActivationFormat, row: usize) -> Row<'a> {
+        assert!(self.holds(format) && row < self.rows, "row {row} of {} in {format:?}", self.rows);
+        let cols = self.cols;
+        let codes = |lines: &'a [Line]| {
+            let per_row = cols.div_ceil(64);
+            &bytemuck::cast_slice::<Line, i8>(&lines[row * per_row..(row + 1) * per_row])[..cols]
+        };
+        match format {
+            ActivationFormat::F32 => {
+                Row { floats: &self.floats[row * cols..(row + 1) * cols], ..Row::default() }
+            }
+            ActivationFormat::Q8_1 => {
+                let blocks = cols / 32;
+                let q8 = &self.q8_scales[row * blocks..(row + 1) * blocks];
+                Row { codes: codes(&self.q8_codes), q8, ..Row::default() }
+            }
+            ActivationFormat::Q8K => {
+                let blocks = cols / 256;
+                let q8k = &self.q8k_scales[row * blocks..(row + 1) * blocks];
+                Row { codes: codes(&self.q8k_codes), q8k, ..Row::default() }
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub use scalar::add_lanes;
 
 use adit_format::TensorType;
 
-use crate::activations::Activations;
+use crate::activations::Row;
 use crate::isa::Isa;
 
 /// Most weight rows that a kernel takes at once.
@@ -48,9 +48,9 @@ impl<'a> WeightRows<'a> {
     }
 }
 
-/// Sets `out[i][r]` to the product of weight row `r` with activation row `ids[i]`, for up to [`TILE_ROWS`]
-/// weight rows.
-pub type Kernel = fn(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]);
+/// Sets `out[i][r]` to the product of weight row `r` with activation row `x[i]`, for up to [`TILE_ROWS`]
+/// weight rows; what lies in `out[i]` behind them is undefined.
+pub type Kernel = fn(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]);
 
 /// The kernel for weights of type `kind`, which must have an activation format.
 pub fn kernel(isa: Isa, kind: TensorType) -> Kernel {

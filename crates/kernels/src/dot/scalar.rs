@@ -7,20 +7,16 @@ use adit_format::blocks::{
 };
 
 use super::{Kernel, TILE_ROWS, WeightRows};
-use crate::activations::{Activations, Q8KScale, Q8Scale, run_place};
+use crate::activations::{Row, run_place};
 use crate::formats::{Format32, Format256, f16_to_f32};
 
 pub fn kernel(kind: TensorType) -> Kernel {
     match kind {
-        TensorType::F32 => {
-            |w, x, ids, out| tile(w, ids, out, |row, id| floats(row, x.floats(id), f32::from_le_bytes))
-        }
-        TensorType::F16 => {
-            |w, x, ids, out| tile(w, ids, out, |row, id| floats(row, x.floats(id), f16_to_f32))
-        }
-        TensorType::Bf16 => |w, x, ids, out| {
+        TensorType::F32 => |w, x, out| tile(w, x, out, |row, x| floats(row, x.floats, f32::from_le_bytes)),
+        TensorType::F16 => |w, x, out| tile(w, x, out, |row, x| floats(row, x.floats, f16_to_f32)),
+        TensorType::Bf16 => |w, x, out| {
             let widen = |pair| half::bf16::from_le_bytes(pair).to_f32();
-            tile(w, ids, out, |row, id| floats(row, x.floats(id), widen))
+            tile(w, x, out, |row, x| floats(row, x.floats, widen))
         },
         TensorType::Q4_0 => tile32::<BlockQ4_0>,
         TensorType::Q4_1 => tile32::<BlockQ4_1>,
@@ -41,25 +37,30 @@ pub fn kernel(kind: TensorType) -> Kernel {
     }
 }
 
-fn tile(w: &WeightRows<'_>, ids: &[u32], out: &mut [[f32; TILE_ROWS]], dot: impl Fn(&[u8], usize) -> f32) {
-    for (out, id) in out.iter_mut().zip(ids) {
+fn tile(
+    w: &WeightRows<'_>,
+    x: &[Row<'_>],
+    out: &mut [[f32; TILE_ROWS]],
+    dot: impl Fn(&[u8], &Row<'_>) -> f32,
+) {
+    for (out, x) in out.iter_mut().zip(x) {
         for (row, out) in out[..w.count()].iter_mut().enumerate() {
-            *out = dot(w.row(row), *id as usize);
+            *out = dot(w.row(row), x);
         }
     }
 }
 
-fn tile32<F: Format32>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
-    tile(w, ids, out, |row, id| dot32(bytemuck::cast_slice::<u8, F>(row), x.q8(id)));
+fn tile32<F: Format32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+    tile(w, x, out, |row, x| dot32(bytemuck::cast_slice::<u8, F>(row), x));
 }
 
-fn tile256<F: Format256>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
-    tile(w, ids, out, |row, id| dot256(bytemuck::cast_slice::<u8, F>(row), x.q8k(id)));
+fn tile256<F: Format256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+    tile(w, x, out, |row, x| dot256(bytemuck::cast_slice::<u8, F>(row), x));
 }
 
-fn dot32<F: Format32>(blocks: &[F], (codes, scales): (&[i8], &[Q8Scale])) -> f32 {
+fn dot32<F: Format32>(blocks: &[F], x: &Row<'_>) -> f32 {
     let mut acc = 0.0f32;
-    for ((block, x), scale) in blocks.iter().zip(codes.as_chunks::<32>().0).zip(scales) {
+    for ((block, x), scale) in blocks.iter().zip(x.codes.as_chunks::<32>().0).zip(x.q8) {
         let w = block.unpack();
         let sum: i32 = w.codes.iter().zip(x).map(|(w, x)| *w as i32 * *x as i32).sum();
         acc = (w.d * scale.d).mul_add(sum as f32, acc);
@@ -70,9 +71,9 @@ fn dot32<F: Format32>(blocks: &[F], (codes, scales): (&[i8], &[Q8Scale])) -> f32
     acc
 }
 
-fn dot256<F: Format256>(blocks: &[F], (codes, scales): (&[i8], &[Q8KScale])) -> f32 {
+fn dot256<F: Format256>(blocks: &[F], x: &Row<'_>) -> f32 {
     let mut acc = 0.0f32;
-    for ((block, x), scale) in blocks.iter().zip(codes.as_chunks::<256>().0).zip(scales) {
+    for ((block, x), scale) in blocks.iter().zip(x.codes.as_chunks::<256>().0).zip(x.q8k) {
         let w = block.unpack();
         let product = |i: usize| w.scales[i / 16] * w.codes[i] as i32 * x[i] as i32;
         let sum: i32 = (0..256).map(product).sum();

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use adit_format::blocks::{BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, IQ4_VALUES};
 
 use super::lanes::*;
-use crate::formats::{Format256, iq4xs_scales, q3k_scales};
+use crate::formats::Format256;
 use crate::isa::Avx2;
 
 /// A format of super-blocks as the AVX2 kernels need it.
@@ -79,11 +79,17 @@ fn group_words(scales: u64) -> __m256i {
     _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(_mm_cvtsi64_si128(scales as i64)))
 }
 
+/// 12 bytes as they are read four at a time. (Not by `map`: see `lanes`.)
+#[inline(always)]
+fn three_words(packed: &[u8; 12]) -> [u32; 3] {
+    let words = packed.as_chunks::<4>().0;
+    [u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]), u32::from_le_bytes(words[2])]
+}
+
 /// The 8 scales and the 8 mins of Q4_K and Q5_K, a byte each; as `formats::k_scales`, 4 at a time.
 #[inline(always)]
 fn k_scales(packed: &[u8; 12]) -> (u64, u64) {
-    let [a, b, c] =
-        [0, 4, 8].map(|i| u32::from_le_bytes([packed[i], packed[i + 1], packed[i + 2], packed[i + 3]]));
+    let [a, b, c] = three_words(packed);
     let high_bits = |x: u32| x >> 2 & 0x3030_3030;
     let scales = (c & 0x0f0f_0f0f | high_bits(a)) as u64;
     let mins = (c >> 4 & 0x0f0f_0f0f | high_bits(b)) as u64;
@@ -95,7 +101,7 @@ macro_rules! scale_only {
         #[inline(always)]
         fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
             // SAFETY: the token proves that the CPU has the features.
-            unsafe { (halves4(blocks.map(|block| block.d)), _mm_setzero_ps()) }
+            unsafe { (halves4([blocks[0].d, blocks[1].d, blocks[2].d, blocks[3].d]), _mm_setzero_ps()) }
         }
     };
 }
@@ -105,7 +111,10 @@ macro_rules! scale_and_min {
         #[inline(always)]
         fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
             // SAFETY: the token proves that the CPU has the features.
-            unsafe { half_pairs4(blocks.map(|block| (block.d, block.dmin))) }
+            unsafe {
+                let [a, b, c, d] = blocks;
+                half_pairs4([(a.d, a.dmin), (b.d, b.dmin), (c.d, c.dmin), (d.d, d.dmin)])
+            }
         }
     };
 }
@@ -149,9 +158,15 @@ impl Wide256 for BlockQ3K {
 
     #[inline(always)]
     fn scale_words(&self, _: Avx2) -> __m256i {
-        let scales = q3k_scales(&self.scales);
+        // As `formats::q3k_scales`, 4 at a time.
+        let [a, b, c] = three_words(&self.scales);
+        let scale = |low: u32, high: u32| (low & 0x0f0f_0f0f | (high & 0x0303_0303) << 4) as i32;
         // SAFETY: the token proves that the CPU has the features.
-        unsafe { run_words(load_half(bytemuck::cast_ref(&scales))) }
+        unsafe {
+            let scales =
+                _mm_setr_epi32(scale(a, c), scale(b, c >> 2), scale(a >> 4, c >> 4), scale(b >> 4, c >> 6));
+            run_words(_mm_sub_epi8(scales, _mm_set1_epi8(32)))
+        }
     }
 
     scale_only!();
@@ -245,9 +260,18 @@ impl Wide256 for BlockIq4Xs {
 
     #[inline(always)]
     fn scale_words(&self, _: Avx2) -> __m256i {
-        let scales = iq4xs_scales(self);
+        // As `formats::iq4xs_scales`, all at once, as words.
+        let (low, high) = (i32::from_le_bytes(self.scales_l), i16::from_le_bytes(self.scales_h));
         // SAFETY: the token proves that the CPU has the features.
-        unsafe { group_words(u64::from_le_bytes(bytemuck::cast(scales))) }
+        unsafe {
+            let bytes = _mm_unpacklo_epi8(_mm_cvtsi32_si128(low), _mm_cvtsi32_si128(low >> 4));
+            let low = _mm_cvtepu8_epi16(_mm_and_si128(bytes, _mm_set1_epi8(15)));
+            // Bits 2j and 2j + 1 of `high` go to the top of word j, then down to bits 4 and 5.
+            let place = _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);
+            let high = _mm_srli_epi16::<14>(_mm_mullo_epi16(_mm_set1_epi16(high), place));
+            let scales = _mm_or_si128(low, _mm_slli_epi16::<4>(high));
+            _mm256_broadcastsi128_si256(_mm_sub_epi16(scales, _mm_set1_epi16(32)))
+        }
     }
 
     scale_only!();

@@ -31,7 +31,7 @@ macro_rules! scale_only {
         #[inline(always)]
         fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
             // SAFETY: the token proves that the CPU has the features.
-            unsafe { (halves4(blocks.map(|block| block.d)), _mm_setzero_ps()) }
+            unsafe { (halves4([blocks[0].d, blocks[1].d, blocks[2].d, blocks[3].d]), _mm_setzero_ps()) }
         }
     };
 }
@@ -41,7 +41,10 @@ macro_rules! scale_and_min {
         #[inline(always)]
         fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
             // SAFETY: the token proves that the CPU has the features.
-            unsafe { half_pairs4(blocks.map(|block| (block.d, block.m))) }
+            unsafe {
+                let [a, b, c, d] = blocks;
+                half_pairs4([(a.d, a.m), (b.d, b.m), (c.d, c.m), (d.d, d.m)])
+            }
         }
     };
 }
@@ -145,11 +148,11 @@ impl Wide32 for BlockMxfp4 {
 
     #[inline(always)]
     fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
-        let [a, b, c, d] = blocks.map(|block| block.e as i32);
+        let [a, b, c, d] = blocks;
         // As `formats::mxfp4_scale`: exponent e - 1, below 2 a denormal.
         // SAFETY: the token proves that the CPU has the features.
         unsafe {
-            let e = _mm_setr_epi32(a, b, c, d);
+            let e = _mm_setr_epi32(a.e as i32, b.e as i32, c.e as i32, d.e as i32);
             let normal = _mm_slli_epi32::<23>(_mm_sub_epi32(e, _mm_set1_epi32(1)));
             let denormal = _mm_sllv_epi32(_mm_set1_epi32(0x0020_0000), e);
             let is_normal = _mm_cmpgt_epi32(e, _mm_set1_epi32(1));

@@ -1,5 +1,8 @@
 //! Small steps that the AVX2 kernels of all formats share. Owns the loads, and so the pointers; knows no
 //! format.
+//!
+//! In these kernels nothing hot goes through `array::map` or `array::from_fn`: the compiler does not reliably
+//! inline them into functions with more target features, and a call in the inner loop halves the speed.
 
 use std::arch::x86_64::*;
 
@@ -117,18 +120,20 @@ pub fn add_up4(sums: [__m256i; 4]) -> __m128i {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub fn halves4(x: [[u8; 2]; 4]) -> __m128 {
-    let [a, b, c, d] = x.map(i16::from_le_bytes);
-    _mm_cvtph_ps(_mm_setr_epi16(a, b, c, d, 0, 0, 0, 0))
+    let word = |i: usize| i16::from_le_bytes(x[i]);
+    _mm_cvtph_ps(_mm_setr_epi16(word(0), word(1), word(2), word(3), 0, 0, 0, 0))
 }
 
 /// Four neighbouring pairs of f16 numbers: the firsts and the seconds.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub fn half_pairs4(x: [([u8; 2], [u8; 2]); 4]) -> (__m128, __m128) {
-    let [a, b, c, d] =
-        x.map(|(first, second)| i32::from_le_bytes([first[0], first[1], second[0], second[1]]));
+    let both = |i: usize| {
+        let (first, second) = x[i];
+        i32::from_le_bytes([first[0], first[1], second[0], second[1]])
+    };
     let apart = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    let all = _mm256_cvtph_ps(_mm_shuffle_epi8(_mm_setr_epi32(a, b, c, d), apart));
+    let all = _mm256_cvtph_ps(_mm_shuffle_epi8(_mm_setr_epi32(both(0), both(1), both(2), both(3)), apart));
     (_mm256_castps256_ps128(all), _mm256_extractf128_ps::<1>(all))
 }
 

@@ -14,7 +14,7 @@ use adit_format::blocks::{
 };
 
 use super::{Kernel, TILE_ROWS, WeightRows};
-use crate::activations::Activations;
+use crate::activations::Row;
 use crate::isa::Avx2;
 use blocks32::Wide32;
 use blocks256::Wide256;
@@ -50,30 +50,30 @@ fn token() -> Avx2 {
     Avx2::new().expect("an AVX2 kernel was chosen on a CPU that has it")
 }
 
-fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let isa = token();
-    match ids {
+    match x {
         // SAFETY: the token proves that the CPU has the features.
-        [id] => unsafe { vector::multiply32::<F>(isa, w, x.q8(*id as usize), &mut out[0]) },
+        [x] => unsafe { vector::multiply32::<F>(isa, w, x, &mut out[0]) },
         // SAFETY: as above.
-        _ => unsafe { tile::multiply32::<F>(isa, w, x, ids, out) },
+        _ => unsafe { tile::multiply32::<F>(isa, w, x, out) },
     }
 }
 
-fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let isa = token();
-    match ids {
+    match x {
         // SAFETY: the token proves that the CPU has the features.
-        [id] => unsafe { vector::multiply256::<F>(isa, w, x.q8k(*id as usize), &mut out[0]) },
+        [x] => unsafe { vector::multiply256::<F>(isa, w, x, &mut out[0]) },
         // SAFETY: as above.
-        _ => unsafe { tile::multiply256::<F>(isa, w, x, ids, out) },
+        _ => unsafe { tile::multiply256::<F>(isa, w, x, out) },
     }
 }
 
-fn floats<F: WideFloat>(w: &WeightRows<'_>, x: &Activations, ids: &[u32], out: &mut [[f32; TILE_ROWS]]) {
+fn floats<F: WideFloat>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let isa = token();
-    for (id, out) in ids.iter().zip(out) {
+    for (x, out) in x.iter().zip(out) {
         // SAFETY: the token proves that the CPU has the features.
-        unsafe { floats::multiply::<F>(isa, w, x.floats(*id as usize), out) };
+        unsafe { floats::multiply::<F>(isa, w, x.floats, out) };
     }
 }

@@ -2,11 +2,12 @@
 //! 32-bit lane belongs to one row, and met by all activation rows. Prefill and batches run here.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::blocks32::Wide32;
 use super::blocks256::Wide256;
 use super::lanes::*;
-use crate::activations::{Activations, Q8KScale, Q8Scale};
+use crate::activations::Row;
 use crate::dot::{TILE_ROWS, WeightRows};
 use crate::isa::Avx2;
 
@@ -76,22 +77,23 @@ fn eight(low: (__m128, __m128), high: (__m128, __m128)) -> (__m256, __m256) {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_group<const N: usize, const SIGNED: bool>(
-    quads: &Group,
-    x: [&[i8; 32]; N],
+    group: &Group,
+    x: &[&[i8; 32]; N],
     pairs: usize,
-    scales: [__m256i; 2],
+    scales: &[__m256i; 2],
     sums: &mut [__m256i; N],
 ) {
     for first in (0..8).step_by(pairs) {
         let mut words = [_mm256_setzero_si256(); N];
-        for (q, codes) in quads.iter().enumerate().skip(first).take(pairs) {
-            for (words, x) in words.iter_mut().zip(x) {
-                let x = _mm256_set1_epi32(i32::from_le_bytes(bytemuck::cast(x.as_chunks::<4>().0[q])));
-                *words = _mm256_add_epi16(*words, pair_products::<SIGNED>(*codes, x));
+        for (q, codes) in group.iter().enumerate().skip(first).take(pairs) {
+            for n in 0..N {
+                let quad = i32::from_ne_bytes(bytemuck::cast(x[n].as_chunks::<4>().0[q]));
+                let products = pair_products::<SIGNED>(*codes, _mm256_set1_epi32(quad));
+                words[n] = _mm256_add_epi16(words[n], products);
             }
         }
-        for (sum, words) in sums.iter_mut().zip(words) {
-            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(words, scales[first / 4]));
+        for n in 0..N {
+            sums[n] = _mm256_add_epi32(sums[n], _mm256_madd_epi16(words[n], scales[first / 4]));
         }
     }
 }
@@ -115,13 +117,7 @@ fn pack32<F: Wide32>(isa: Avx2, rows: &[&[F]; 8], first: usize, count: usize, pa
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn multiply32<F: Wide32>(
-    isa: Avx2,
-    w: &WeightRows<'_>,
-    x: &Activations,
-    ids: &[u32],
-    out: &mut [[f32; TILE_ROWS]],
-) {
+pub fn multiply32<F: Wide32>(isa: Avx2, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let rows = eight_rows::<F>(w);
     let zero = _mm256_setzero_si256();
     let mut packed = Packed32 {
@@ -133,41 +129,44 @@ pub fn multiply32<F: Wide32>(
     for first in (0..rows[0].len()).step_by(GROUPS) {
         let count = GROUPS.min(rows[0].len() - first);
         pack32(isa, &rows, first, count, &mut packed);
-        let row = |id: u32| {
-            let (codes, scales) = x.q8(id as usize);
-            (&codes[first * 32..(first + count) * 32], &scales[first..first + count])
-        };
-        let ((fours, ids_left), (outs, outs_left)) = (ids.as_chunks::<4>(), out.as_chunks_mut::<4>());
-        for (ids, out) in fours.iter().zip(outs) {
-            meet32::<F, 4>(&packed, ids.map(row), out);
+        let ((fours, left), (outs, outs_left)) = (x.as_chunks::<4>(), out.as_chunks_mut::<4>());
+        for (x, out) in fours.iter().zip(outs) {
+            meet32::<F, 4>(&packed, x, first..first + count, out);
         }
-        for (id, out) in ids_left.iter().zip(outs_left) {
-            meet32::<F, 1>(&packed, [row(*id)], std::array::from_mut(out));
+        for (x, out) in left.iter().zip(outs_left) {
+            meet32::<F, 1>(&packed, std::array::from_ref(x), first..first + count, std::array::from_mut(out));
         }
     }
 }
 
+/// Adds the products of some blocks to `out`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn meet32<F: Wide32, const N: usize>(
     packed: &Packed32,
-    x: [(&[i8], &[Q8Scale]); N],
-    out: &mut [[f32; 8]; N],
+    x: &[Row<'_>; N],
+    blocks: Range<usize>,
+    out: &mut [[f32; TILE_ROWS]; N],
 ) {
     let ones = [_mm256_set1_epi16(1); 2];
-    let mut acc = [_mm256_setzero_ps(); N];
-    for (acc, out) in acc.iter_mut().zip(out.iter()) {
-        *acc = load_floats(out);
+    let (mut acc, mut codes, mut scales) = ([_mm256_setzero_ps(); N], [&[][..]; N], [&[][..]; N]);
+    for n in 0..N {
+        acc[n] = load_floats(&out[n]);
+        codes[n] = &x[n].codes.as_chunks::<32>().0[blocks.clone()];
+        scales[n] = &x[n].q8[blocks.clone()];
     }
-    for g in 0..x[0].1.len() {
+    for g in 0..blocks.len().min(GROUPS) {
         let mut sums = [_mm256_setzero_si256(); N];
-        let codes = x.map(|(codes, _)| &codes.as_chunks::<32>().0[g]);
+        let mut group = [&codes[0][g]; N];
+        for n in 1..N {
+            group[n] = &codes[n][g];
+        }
         match F::SIGNED {
-            true => add_group::<N, true>(&packed.groups[g], codes, F::PAIRS, ones, &mut sums),
-            false => add_group::<N, false>(&packed.groups[g], codes, F::PAIRS, ones, &mut sums),
+            true => add_group::<N, true>(&packed.groups[g], &group, F::PAIRS, &ones, &mut sums),
+            false => add_group::<N, false>(&packed.groups[g], &group, F::PAIRS, &ones, &mut sums),
         }
         for n in 0..N {
-            let scale = &x[n].1[g];
+            let scale = &scales[n][g];
             let excess = _mm256_set1_epi32(F::OFFSET * scale.code_sum);
             let sum = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[n], excess));
             let d = _mm256_mul_ps(packed.d[g], _mm256_set1_ps(scale.d));
@@ -177,8 +176,8 @@ fn meet32<F: Wide32, const N: usize>(
             }
         }
     }
-    for (acc, out) in acc.into_iter().zip(out) {
-        store_floats(acc, out);
+    for n in 0..N {
+        store_floats(acc[n], &mut out[n]);
     }
 }
 
@@ -218,13 +217,7 @@ fn pack256<F: Wide256>(isa: Avx2, rows: &[&[F]; 8], index: usize, packed: &mut P
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn multiply256<F: Wide256>(
-    isa: Avx2,
-    w: &WeightRows<'_>,
-    x: &Activations,
-    ids: &[u32],
-    out: &mut [[f32; TILE_ROWS]],
-) {
+pub fn multiply256<F: Wide256>(isa: Avx2, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let rows = eight_rows::<F>(w);
     let zero = _mm256_setzero_si256();
     let mut packed = Packed256 {
@@ -237,37 +230,42 @@ pub fn multiply256<F: Wide256>(
     out.fill([0.0; TILE_ROWS]);
     for index in 0..rows[0].len() {
         pack256(isa, &rows, index, &mut packed);
-        let row = |id: u32| {
-            let (codes, scales) = x.q8k(id as usize);
-            (&codes.as_chunks::<256>().0[index], &scales[index])
-        };
-        let ((fours, ids_left), (outs, outs_left)) = (ids.as_chunks::<4>(), out.as_chunks_mut::<4>());
-        for (ids, out) in fours.iter().zip(outs) {
-            meet256::<F, 4>(&packed, ids.map(row), out);
+        let ((fours, left), (outs, outs_left)) = (x.as_chunks::<4>(), out.as_chunks_mut::<4>());
+        for (x, out) in fours.iter().zip(outs) {
+            meet256::<F, 4>(&packed, x, index, out);
         }
-        for (id, out) in ids_left.iter().zip(outs_left) {
-            meet256::<F, 1>(&packed, [row(*id)], std::array::from_mut(out));
+        for (x, out) in left.iter().zip(outs_left) {
+            meet256::<F, 1>(&packed, std::array::from_ref(x), index, std::array::from_mut(out));
         }
     }
 }
 
+/// Adds the products of super-block `index` to `out`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn meet256<F: Wide256, const N: usize>(
     packed: &Packed256,
-    x: [(&[i8; 256], &Q8KScale); N],
-    out: &mut [[f32; 8]; N],
+    x: &[Row<'_>; N],
+    index: usize,
+    out: &mut [[f32; TILE_ROWS]; N],
 ) {
     let mut sums = [_mm256_setzero_si256(); N];
+    let mut codes = [&x[0].codes.as_chunks::<256>().0[index]; N];
+    for n in 1..N {
+        codes[n] = &x[n].codes.as_chunks::<256>().0[index];
+    }
     for g in 0..GROUPS {
-        let codes = x.map(|(codes, _)| &codes.as_chunks::<32>().0[g]);
+        let mut group = [&codes[0].as_chunks::<32>().0[g]; N];
+        for n in 1..N {
+            group[n] = &codes[n].as_chunks::<32>().0[g];
+        }
         match F::SIGNED {
-            true => add_group::<N, true>(&packed.groups[g], codes, F::PAIRS, packed.scales[g], &mut sums),
-            false => add_group::<N, false>(&packed.groups[g], codes, F::PAIRS, packed.scales[g], &mut sums),
+            true => add_group::<N, true>(&packed.groups[g], &group, F::PAIRS, &packed.scales[g], &mut sums),
+            false => add_group::<N, false>(&packed.groups[g], &group, F::PAIRS, &packed.scales[g], &mut sums),
         }
     }
-    for (n, out) in out.iter_mut().enumerate() {
-        let scale = x[n].1;
+    for n in 0..N {
+        let scale = &x[n].q8k[index];
         let x_d = _mm256_set1_ps(scale.d);
         let mut bias_sum = _mm256_setzero_si256();
         if F::HAS_MIN || F::OFFSET_BITS != 0 {
@@ -281,11 +279,11 @@ fn meet256<F: Wide256, const N: usize>(
         if F::OFFSET_BITS != 0 {
             sum = _mm256_sub_epi32(sum, _mm256_sll_epi32(bias_sum, _mm_cvtsi32_si128(F::OFFSET_BITS)));
         }
-        let mut acc = load_floats(out);
+        let mut acc = load_floats(&out[n]);
         acc = _mm256_fmadd_ps(_mm256_mul_ps(packed.d, x_d), _mm256_cvtepi32_ps(sum), acc);
         if F::HAS_MIN {
             acc = _mm256_fnmadd_ps(_mm256_mul_ps(packed.dmin, x_d), _mm256_cvtepi32_ps(bias_sum), acc);
         }
-        store_floats(acc, out);
+        store_floats(acc, &mut out[n]);
     }
 }

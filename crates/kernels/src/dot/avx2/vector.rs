@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::blocks32::Wide32;
 use super::blocks256::Wide256;
 use super::lanes::*;
-use crate::activations::{Q8KScale, Q8Scale};
+use crate::activations::Row;
 use crate::dot::{TILE_ROWS, WeightRows};
 use crate::isa::Avx2;
 
@@ -32,19 +32,13 @@ fn ask_ahead<F>(rows: &[F], index: usize) {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn multiply32<F: Wide32>(
-    isa: Avx2,
-    w: &WeightRows<'_>,
-    x: (&[i8], &[Q8Scale]),
-    out: &mut [f32; TILE_ROWS],
-) {
-    let (codes, scales) = x;
+pub fn multiply32<F: Wide32>(isa: Avx2, w: &WeightRows<'_>, x: &Row<'_>, out: &mut [f32; TILE_ROWS]) {
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
         let [a, b, c, d] = four_rows::<F>(w, first);
         let first_row = a;
         let mut acc = _mm_setzero_ps();
         let rows = a.iter().zip(b).zip(c.iter().zip(d));
-        let x = codes.as_chunks::<32>().0.iter().zip(scales);
+        let x = x.codes.as_chunks::<32>().0.iter().zip(x.q8);
         for (index, (((a, b), (c, d)), (x, scale))) in rows.zip(x).enumerate() {
             ask_ahead(first_row, index);
             let (x, blocks) = (load_codes(x), [a, b, c, d]);
@@ -82,13 +76,7 @@ static SPREAD: [[u8; 32]; 8] = {
 };
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn multiply256<F: Wide256>(
-    isa: Avx2,
-    w: &WeightRows<'_>,
-    x: (&[i8], &[Q8KScale]),
-    out: &mut [f32; TILE_ROWS],
-) {
-    let (codes, scales) = x;
+pub fn multiply256<F: Wide256>(isa: Avx2, w: &WeightRows<'_>, x: &Row<'_>, out: &mut [f32; TILE_ROWS]) {
     // The compiler must not see the masks: it would make two shuffles of one.
     let spread = std::hint::black_box(&SPREAD);
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
@@ -96,7 +84,7 @@ pub fn multiply256<F: Wide256>(
         let first_row = a;
         let mut acc = _mm_setzero_ps();
         let rows = a.iter().zip(b).zip(c.iter().zip(d));
-        let x = codes.as_chunks::<256>().0.iter().zip(scales);
+        let x = x.codes.as_chunks::<256>().0.iter().zip(x.q8k);
         for (index, (((a, b), (c, d)), (x, scale))) in rows.zip(x).enumerate() {
             ask_ahead(first_row, index);
             let (blocks, run_sums) = ([a, b, c, d], load_words(&scale.run_sums));
