@@ -14,6 +14,7 @@ use crate::detokenizer::{ControlTokens, Detokenizer};
 use crate::error::EngineError;
 use crate::sampler::{Sampler, SamplerOptions};
 use crate::stats::Stats;
+use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::Tokenizer;
 
 /// The context that is planned for when nobody asks: what fits most conversations and small machines.
@@ -55,12 +56,12 @@ impl Default for LoadOptions {
 }
 
 /// What happens while an answer is made.
-#[derive(Debug)]
 pub enum Event<'a> {
     /// Prompt tokens computed so far, of those that had to be computed.
     Prefill { done: usize, total: usize },
-    /// New text, whole characters only; may be empty for a token that completes none.
-    Text(&'a str),
+    /// New text, whole characters only; may be empty for a token that completes none. The model shows its
+    /// counters as they are now.
+    Text { text: &'a str, model: &'a Model },
 }
 
 /// Whether to go on.
@@ -97,6 +98,8 @@ pub struct Answer {
 pub struct Engine {
     model: Model,
     tokenizer: Arc<Tokenizer>,
+    /// A template that cannot be read is an error only for those who want it.
+    template: Result<Option<ChatTemplate>, TemplateError>,
     sampler: Sampler,
     /// Tokens whose keys and values lane 0 holds.
     history: Vec<u32>,
@@ -113,6 +116,8 @@ impl Engine {
     ) -> Result<Engine, EngineError> {
         let gguf = Gguf::open(path).map_err(ModelError::from)?;
         let tokenizer = Arc::new(Tokenizer::from_metadata(gguf.metadata())?);
+        let template_source = gguf.metadata().str("tokenizer.chat_template").map_err(ModelError::from)?;
+        let template = template_source.map(|source| template(source, &tokenizer)).transpose();
         let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
         let plan = blueprint.plan(&options.request(blueprint.config.context_trained))?;
         let total = blueprint.backbone_bytes();
@@ -123,19 +128,16 @@ impl Engine {
                 rows: model.config().vocabulary,
             });
         }
-        Ok(Engine::assemble(model, tokenizer))
-    }
-
-    fn assemble(model: Model, tokenizer: Arc<Tokenizer>) -> Engine {
         let (chunk, context) = (model.plan().chunk, model.plan().context);
-        Engine {
+        Ok(Engine {
             sampler: Sampler::new(model.config().vocabulary),
             history: Vec::with_capacity(context),
             rows: Vec::with_capacity(chunk),
             stats: Stats::default(),
             model,
             tokenizer,
-        }
+            template,
+        })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -148,6 +150,11 @@ impl Engine {
 
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
+    }
+
+    /// The file's chat template, if it has one.
+    pub fn template(&self) -> Result<Option<&ChatTemplate>, &TemplateError> {
+        self.template.as_ref().map(Option::as_ref)
     }
 
     /// Counters since loading.
@@ -202,7 +209,7 @@ impl Engine {
             self.stats.generated_tokens += 1;
             let piece = text.push(token);
             answer.text.push_str(piece);
-            if on_event(Event::Text(piece)) == Flow::Stop {
+            if on_event(Event::Text { text: piece, model: &self.model }) == Flow::Stop {
                 answer.finish = Finish::Stopped;
                 break;
             }
@@ -221,7 +228,7 @@ impl Engine {
         let rest = text.finish();
         answer.text.push_str(rest);
         if !rest.is_empty() {
-            on_event(Event::Text(rest));
+            on_event(Event::Text { text: rest, model: &self.model });
         }
         Ok(answer)
     }
@@ -297,4 +304,10 @@ impl Engine {
         let rows = tokens.iter().enumerate();
         self.rows.extend(rows.map(|(at, &token)| Row { lane: 0, token, position: first + at, wants_logits }));
     }
+}
+
+/// The chat template of a file, told the texts of the tokens it may write.
+fn template(source: &str, tokenizer: &Tokenizer) -> Result<ChatTemplate, TemplateError> {
+    let text = |token: Option<u32>| token.and_then(|token| tokenizer.token_text(token)).unwrap_or_default();
+    ChatTemplate::new(source, &text(tokenizer.bos()), &text(tokenizer.eos()))
 }
