@@ -2,8 +2,9 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use adit_engine::LoadOptions;
+use adit_engine::{LoadOptions, SamplerOptions};
 use adit_model::{IoKind, KvFormat};
 use anyhow::{Context, Result};
 use clap::{ValueEnum, value_parser};
@@ -144,4 +145,55 @@ impl ContextArgs {
     pub fn tokens(&self) -> Option<usize> {
         self.ctx.map(|tokens| tokens as usize)
     }
+}
+
+/// How the next token is chosen.
+#[derive(clap::Args)]
+pub struct SamplingArgs {
+    /// Temperature; 0 always takes the likeliest token
+    #[arg(long, value_name = "T", default_value = "0.8", value_parser = temperature)]
+    temp: f32,
+
+    /// Choose among the K likeliest tokens; 0 for all
+    #[arg(long, value_name = "K", default_value = "40")]
+    top_k: u32,
+
+    /// Choose among the likeliest tokens that together reach probability P
+    #[arg(long, value_name = "P", default_value = "0.95", value_parser = probability)]
+    top_p: f32,
+
+    /// Leave out tokens less likely than P times the likeliest
+    #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
+    min_p: f32,
+
+    /// The same seed gives the same answer [default: another one each time]
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+}
+
+impl SamplingArgs {
+    pub fn options(&self) -> SamplerOptions {
+        SamplerOptions {
+            temperature: self.temp,
+            top_k: self.top_k as usize,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            seed: self.seed.unwrap_or_else(unlike_last_time),
+        }
+    }
+}
+
+/// A seed nobody chose: the clock is enough to make two runs differ.
+fn unlike_last_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    let valid = |value: &f32| (0.0..=100.0).contains(value);
+    text.parse().ok().filter(valid).ok_or_else(|| "a temperature is a number from 0 to 100".to_owned())
+}
+
+fn probability(text: &str) -> Result<f32, String> {
+    let valid = |value: &f32| (0.0..=1.0).contains(value);
+    text.parse().ok().filter(valid).ok_or_else(|| "a probability is a number from 0 to 1".to_owned())
 }

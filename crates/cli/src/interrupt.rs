@@ -5,14 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static PRESSED: AtomicBool = AtomicBool::new(false);
 
 /// What a shell reports for a program that Ctrl-C ended.
 const EXIT_CODE: i32 = 130;
 
-/// Takes Ctrl-C over for the rest of the process.
+/// Takes Ctrl-C over for the rest of the process; once is enough, more does no harm.
 pub fn install() -> Result<()> {
+    if INSTALLED.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
     let on_press = || {
         if !WATCHED.load(Ordering::SeqCst) || PRESSED.swap(true, Ordering::SeqCst) {
             std::process::exit(EXIT_CODE);

@@ -2,6 +2,7 @@
 //! what several share (sizes, stdout, the model cache) lies beside it. Knows nothing of tensors.
 
 mod args;
+mod chat;
 mod commands;
 mod failure;
 mod interrupt;

@@ -1,11 +1,13 @@
-//! Loading a model before a person's eyes.
+//! Loading a model before a person's eyes, and the counters as a file afterwards.
 
+use std::io::Write;
 use std::path::Path;
 
-use adit_engine::{Engine, LoadOptions};
+use adit_engine::{Engine, LoadOptions, Stats};
 use anyhow::Result;
 
 use crate::progress::Progress;
+use crate::whole_file;
 
 /// Loads a model with a bar for its backbone.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Engine> {
@@ -14,4 +16,12 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Engine> {
         bar.get_or_insert_with(|| Progress::bytes("loading", Some(total))).set(done);
     })?;
     Ok(engine)
+}
+
+/// Writes the counters as one JSON object; the keys are those that scripts rely on.
+pub fn write_stats(path: &Path, stats: &Stats) -> Result<()> {
+    whole_file::write(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, stats)?;
+        Ok(writeln!(out)?)
+    })
 }

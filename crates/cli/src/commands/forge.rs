@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use adit_format::writer::Existing;
-use adit_foundry::{Upcycle, upcycle};
+use adit_foundry::{Report, Upcycle, upcycle};
 use anyhow::Result;
 use clap::{Subcommand, value_parser};
 
@@ -61,7 +61,6 @@ pub fn run(args: Args) -> Result<()> {
 
 fn run_upcycle(args: &UpcycleArgs) -> Result<()> {
     let input = args.input.locate()?;
-    interrupt::install()?;
     let job = Upcycle {
         input: &input,
         output: &args.output,
@@ -84,7 +83,8 @@ fn run_upcycle(args: &UpcycleArgs) -> Result<()> {
 }
 
 /// Makes the model with a bar; Ctrl-C leaves nothing behind.
-fn make(job: &Upcycle<'_>) -> Result<adit_foundry::Report> {
+pub fn make(job: &Upcycle<'_>) -> Result<Report> {
+    interrupt::install()?;
     let mut bar: Option<Progress> = None;
     let report = interrupt::watched(|| {
         upcycle(job, &mut |done, total| {

@@ -1,18 +1,24 @@
 //! The commands, one file each: its flags, and what it does with them.
 
 mod bench;
+mod demo;
 mod forge;
 mod info;
 mod logits;
 mod perplexity;
 mod plan;
 mod pull;
+mod run;
 mod tokenize;
 
 use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Watch a model run that is five times larger than its memory
+    Demo(demo::Args),
+    /// Chat with a model, or get one answer
+    Run(run::Args),
     /// Bring a model into the cache folder and print its path
     Pull(pull::Args),
     /// Show what a model file holds
@@ -34,6 +40,8 @@ pub enum Command {
 impl Command {
     pub fn run(self) -> anyhow::Result<()> {
         match self {
+            Command::Demo(args) => demo::run(args),
+            Command::Run(args) => run::run(args),
             Command::Pull(args) => pull::run(args),
             Command::Info(args) => info::run(args),
             Command::Plan(args) => plan::run(args),

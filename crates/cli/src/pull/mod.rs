@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-pub use cache::cache_folder;
+pub use cache::{cache_folder, make_parent};
 pub use digest::Digest;
 
 use crate::failure::Usage;

@@ -2,6 +2,7 @@
 //! command; `home` and `server` are what they share.
 
 mod bench;
+mod demo;
 mod forge;
 mod home;
 mod info;
@@ -9,5 +10,6 @@ mod logits;
 mod perplexity;
 mod plan;
 mod pull;
+mod run;
 mod server;
 mod tokenize;

@@ -1,0 +1,156 @@
+//! A conversation with a person: lines in, answers out, and a few commands that begin with a slash.
+//!
+//! `input` reads what they type, `conversation` keeps what was said and turns it into tokens, `screen` shows
+//! the answer. Knows nothing of where the model came from.
+
+mod conversation;
+mod gauge;
+mod input;
+mod pane;
+mod screen;
+
+use std::path::Path;
+
+use adit_engine::{Engine, Event, Finish, Flow, SamplerOptions};
+use anyhow::{Result, bail};
+
+use crate::interrupt;
+use crate::output::OutputClosed;
+use crate::progress::{Progress, note};
+pub use conversation::Conversation;
+use input::{Input, Line};
+pub use screen::Screen;
+
+const HELP: &str = "\
+/help        this list
+/stats       what the answers so far have cost
+/clear       begin a new conversation
+/save FILE   write the conversation as JSON
+/load FILE   go on with a saved conversation
+/bye         leave (or Ctrl-D)
+A line that ends with \\ goes on; \"\"\" begins and ends a text of several lines. Ctrl-C stops an answer.";
+
+/// Prompts shorter than this are computed before a bar would be seen.
+const PREFILL_BAR_TOKENS: usize = 128;
+
+/// How to answer.
+pub struct Manner {
+    pub sampling: SamplerOptions,
+    /// At most this many tokens an answer.
+    pub tokens_max: usize,
+}
+
+/// Talks until the person leaves.
+pub fn talk(
+    engine: &mut Engine,
+    chat: &mut Conversation,
+    mut manner: Manner,
+    screen: &mut Screen,
+) -> Result<()> {
+    interrupt::install()?;
+    let mut input = Input::open()?;
+    if input.is_terminal() {
+        note("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves");
+    }
+    loop {
+        let message = match input.read()? {
+            Line::End => return Ok(()),
+            Line::Nothing => continue,
+            Line::Command(name, argument) => {
+                match command(&name, &argument, engine, chat, &mut input) {
+                    Ok(Then::Leave) => return Ok(()),
+                    Ok(Then::GoOn) => {}
+                    // A slip in a command must not cost the conversation.
+                    Err(error) if error.is::<OutputClosed>() => return Err(error),
+                    Err(error) => note(&format!("{error:#}")),
+                }
+                continue;
+            }
+            Line::Message(text) => text,
+        };
+        chat.ask(message);
+        if let Err(error) = answer(engine, chat, &manner, screen) {
+            // What was asked is gone from the conversation; the next question may fit.
+            chat.take_back();
+            note(&format!("{error:#}"));
+        }
+        manner.sampling.seed = manner.sampling.seed.wrapping_add(1);
+    }
+}
+
+/// Answers the last question of `chat` on the screen and adds the answer to it.
+pub fn answer(
+    engine: &mut Engine,
+    chat: &mut Conversation,
+    manner: &Manner,
+    screen: &mut Screen,
+) -> Result<()> {
+    let prompt = chat.prompt(engine)?;
+    let mut bar = None;
+    let mut closed = None;
+    let answer = interrupt::watched(|| {
+        engine.generate(&prompt, manner.tokens_max, manner.sampling, &mut |event| {
+            match event {
+                Event::Prefill { done, total } if done < total && total >= PREFILL_BAR_TOKENS => {
+                    bar.get_or_insert_with(|| Progress::tokens("reading", total as u64)).set(done as u64);
+                }
+                Event::Prefill { .. } => bar = None,
+                Event::Text { text, model } => closed = screen.show(text, model).err(),
+            }
+            if interrupt::pressed() || closed.is_some() { Flow::Stop } else { Flow::Continue }
+        })
+    })?;
+    if let Some(error) = closed {
+        return Err(error.into());
+    }
+    screen.end()?;
+    match answer.finish {
+        Finish::ContextFull => note("(the context is full: /clear begins anew, -c gives a longer one)"),
+        Finish::Stopped => note("(stopped)"),
+        Finish::EndOfTurn | Finish::Length => {}
+    }
+    chat.answered(&prompt, answer);
+    Ok(())
+}
+
+enum Then {
+    GoOn,
+    Leave,
+}
+
+fn command(
+    name: &str,
+    argument: &str,
+    engine: &mut Engine,
+    chat: &mut Conversation,
+    input: &mut Input,
+) -> Result<Then> {
+    let file = || match argument {
+        "" => bail!("/{name} needs a file name"),
+        name => Ok(Path::new(name)),
+    };
+    match name {
+        "help" | "?" => note(HELP),
+        "bye" | "exit" | "quit" => return Ok(Then::Leave),
+        "stats" => note(&screen::summary(engine)),
+        "clear" => {
+            engine.clear();
+            chat.clear();
+            note("a new conversation");
+        }
+        "save" => {
+            let path = file()?;
+            if path.exists() && !input.confirm(&format!("{} exists; overwrite it?", path.display()))? {
+                bail!("not saved");
+            }
+            chat.save(path)?;
+            note(&format!("saved as {}", path.display()));
+        }
+        "load" => {
+            chat.load(file()?)?;
+            note(&format!("{} messages; the next question goes on from there", chat.len()));
+        }
+        _ => bail!("there is no /{name}; /help lists the commands"),
+    }
+    Ok(Then::GoOn)
+}

@@ -1,0 +1,64 @@
+//! `adit run MODEL`: with a prompt one answer, which is all that stdout gets; without one a conversation.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::args::{ContextArgs, MachineArgs, ModelArgs, SamplingArgs, TextArgs};
+use crate::chat::{self, Conversation, Manner, Screen};
+use crate::progress::note;
+use crate::session;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    text: TextArgs,
+
+    /// Tokens of an answer at most [default: until the model ends or the context is full]
+    #[arg(short = 'n', long = "tokens", value_name = "N")]
+    tokens: Option<u32>,
+
+    #[command(flatten)]
+    sampling: SamplingArgs,
+
+    #[command(flatten)]
+    machine: MachineArgs,
+
+    #[command(flatten)]
+    context: ContextArgs,
+
+    /// Go on with the text as it is, without the chat template
+    #[arg(long)]
+    raw: bool,
+
+    /// Write counters to this file as JSON when done
+    #[arg(long, value_name = "FILE.json")]
+    stats: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let text = args.text.given()?;
+    let mut engine =
+        session::load(&args.model.locate()?, &args.machine.load_options(args.context.tokens(), None))?;
+    let mut chat = Conversation::new(&engine, args.raw)?;
+    if !args.raw && !chat.uses_template() {
+        note("this model has no chat template: it goes on with the text as it is");
+    }
+    let tokens_max = args.tokens.map_or(usize::MAX, |tokens| tokens as usize);
+    let manner = Manner { sampling: args.sampling.options(), tokens_max };
+    let mut screen = Screen::stdout();
+    match text {
+        Some(text) => {
+            chat.ask(text);
+            chat::answer(&mut engine, &mut chat, &manner, &mut screen)?;
+        }
+        None => chat::talk(&mut engine, &mut chat, manner, &mut screen)?,
+    }
+    match &args.stats {
+        Some(path) => session::write_stats(path, &engine.stats()),
+        None => Ok(()),
+    }
+}

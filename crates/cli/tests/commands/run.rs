@@ -1,0 +1,180 @@
+//! `adit run`: one answer on stdout, or a conversation typed into a pipe.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use adit_format::synth::{Family, Synth};
+use serde_json::Value;
+
+use crate::home::{Home, Said, said};
+
+fn home_with(family: Family) -> Home {
+    let home = Home::new();
+    Synth::new(family).write(&home.path("tiny.gguf")).unwrap();
+    home
+}
+
+/// Types `lines` into a conversation and closes it.
+fn typed(home: &Home, arguments: &[&str], lines: &[&str]) -> Said {
+    let mut command = home.command();
+    command.args(["run", "tiny.gguf", "--temp", "0"]).args(arguments);
+    let pipes = Stdio::piped;
+    let mut child = command.stdin(pipes()).stdout(pipes()).stderr(pipes()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for line in lines {
+        writeln!(input, "{line}").unwrap();
+    }
+    drop(input);
+    said(child.wait_with_output().unwrap())
+}
+
+fn stats(home: &Home) -> Value {
+    serde_json::from_slice(&fs::read(home.path("stats.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn an_answer_is_all_that_stdout_gets_and_it_is_the_same_in_every_budget() {
+    let home = home_with(Family::Qwen3Moe);
+    let answer = |extra: &[&str]| {
+        let mut arguments = vec!["run", "tiny.gguf", "-p", "Who goes there?", "-n", "12", "--temp", "0"];
+        arguments.extend(extra);
+        let said = home.run(&arguments);
+        assert_eq!(said.stderr, "", "{said:?}");
+        said.fine()
+    };
+    let expected = answer(&[]);
+    assert!(expected.len() > 1 && expected.ends_with('\n'), "{expected:?}");
+    for extra in [&["--memory", "40M"][..], &["-t", "1"], &["-c", "64"], &["--io", "plain"]] {
+        assert_eq!(answer(extra), expected, "{extra:?}");
+    }
+    assert_ne!(answer(&["--raw"]), expected, "the template makes no difference");
+}
+
+#[test]
+fn a_seed_makes_an_answer_repeatable() {
+    let home = home_with(Family::Llama);
+    let answer = |seed: &str| {
+        home.run(&["run", "tiny.gguf", "-p", "Hello", "-n", "24", "--temp", "1.5", "--seed", seed]).fine()
+    };
+    assert_eq!(answer("7"), answer("7"));
+    assert_ne!(answer("7"), answer("8"));
+}
+
+#[test]
+fn a_prompt_may_come_from_a_file_or_from_standard_input() {
+    let home = home_with(Family::Llama);
+    let flags = ["run", "tiny.gguf", "-n", "8", "--temp", "0"];
+    fs::write(home.path("prompt.txt"), "-- of the sea").unwrap();
+    let expected = home.run(&[&flags[..], &["-p", "-- of the sea"]].concat()).fine();
+    assert_eq!(home.run(&[&flags[..], &["-f", "prompt.txt"]].concat()).fine(), expected);
+    let file = fs::File::open(home.path("prompt.txt")).unwrap();
+    let piped = home.command().args(flags).args(["-f", "-"]).stdin(file).output().unwrap();
+    assert_eq!(said(piped).fine(), expected);
+}
+
+#[test]
+fn the_counters_have_the_names_that_scripts_rely_on() {
+    let home = home_with(Family::LlamaMoe);
+    home.run(&["run", "tiny.gguf", "-p", "Hello", "-n", "5", "--temp", "0", "--stats", "stats.json"]).fine();
+    let stats = stats(&home);
+    let keys = "decode_tok_per_s prefill_tok_per_s prompt_tokens generated_tokens bytes_read expert_hits \
+        expert_misses hints_issued hints_used io_wait_s compute_s peak_rss_bytes memory_budget_bytes";
+    for key in keys.split_whitespace() {
+        assert!(stats[key].is_number(), "{key} is not in {stats}");
+    }
+    assert_eq!(stats["generated_tokens"], 5);
+    assert!(stats["expert_misses"].as_u64() > Some(0), "{stats}");
+}
+
+#[test]
+fn a_conversation_is_saved_and_loaded_and_never_overwrites() {
+    let home = home_with(Family::Llama);
+    let first =
+        typed(&home, &["-n", "6"], &["Hello \\", "there", "/save talk.json", "/save talk.json", "/nonsense"]);
+    assert!(first.stderr.contains("not saved") && first.stderr.contains("/nonsense"), "{first:?}");
+    let answer = first.fine();
+    let saved = fs::read(home.path("talk.json")).unwrap();
+    let talk: Value = serde_json::from_slice(&saved).unwrap();
+    assert_eq!(talk["messages"][0]["content"], "Hello \nthere");
+    assert_eq!(talk["messages"][1]["role"], "assistant");
+    assert_eq!(
+        format!("{}\n", talk["messages"][1]["content"].as_str().unwrap().trim_end_matches('\n')),
+        answer
+    );
+
+    let again =
+        typed(&home, &["-n", "6"], &["/load talk.json", "And now?", "/save more.json", "/bye", "unheard"]);
+    assert!(again.stderr.contains("2 messages"), "{again:?}");
+    let more: Value = serde_json::from_slice(&fs::read(home.path("more.json")).unwrap()).unwrap();
+    assert_eq!(more["messages"].as_array().unwrap().len(), 4);
+    assert_eq!(more["messages"][0], talk["messages"][0]);
+    assert_eq!(fs::read(home.path("talk.json")).unwrap(), saved);
+}
+
+#[test]
+fn files_that_are_no_conversations_are_refused_and_the_talk_goes_on() {
+    let home = home_with(Family::Llama);
+    fs::write(home.path("bad.json"), "{\"messages\": [{\"role\": \"king\", \"content\": \"hi\"}]}").unwrap();
+    fs::write(home.path("open.json"), "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}").unwrap();
+    let lines = ["/load bad.json", "/load open.json", "/load missing.json", "/load", "Hello"];
+    let said = typed(&home, &["-n", "4"], &lines);
+    for word in ["bad.json", "never answered", "missing.json", "needs a file name"] {
+        assert!(said.stderr.contains(word), "{word} is not in {said:?}");
+    }
+    assert!(said.fine().len() > 1);
+}
+
+#[test]
+fn a_turn_computes_its_new_words_only() {
+    let home = home_with(Family::Qwen3);
+    let long = "the sea and the land and ".repeat(20);
+    let flags = ["-n", "10", "--stats", "stats.json"];
+    typed(&home, &flags, &[&long]).fine();
+    let first = stats(&home)["prompt_tokens"].as_u64().unwrap();
+    typed(&home, &flags, &[&long, "and?", "or?"]).fine();
+    let all = stats(&home)["prompt_tokens"].as_u64().unwrap();
+    assert!(first > 100, "{first}");
+    assert!(all > first && all < first + 120, "three turns computed {all} tokens, the first one {first}");
+}
+
+#[test]
+fn a_question_that_does_not_fit_is_told_and_forgotten() {
+    let home = home_with(Family::Llama);
+    let long = "word ".repeat(200);
+    let error = home.run(&["run", "tiny.gguf", "-c", "128", "-p", &long]).failed(1);
+    assert!(error.contains("128") && error.contains("-c"), "{error}");
+    let said = typed(&home, &["-c", "128", "-n", "4"], &[&long, "Hi", "/save talk.json"]);
+    assert!(said.stderr.contains("128"), "{said:?}");
+    said.fine();
+    let talk: Value = serde_json::from_slice(&fs::read(home.path("talk.json")).unwrap()).unwrap();
+    assert_eq!(talk["messages"][0]["content"], "Hi");
+}
+
+#[test]
+fn clearing_begins_anew() {
+    let home = home_with(Family::Llama);
+    let said = typed(&home, &["-n", "6"], &["Hello", "/clear", "Hello"]).fine();
+    let (first, second) = said.split_at(said.len() / 2);
+    assert_eq!(first, second);
+}
+
+#[test]
+fn nonsense_is_wrong_usage() {
+    let home = home_with(Family::Llama);
+    let bad: [&[&str]; 8] = [
+        &["-p", "a", "-f", "b"],
+        &["-p", "a", "--temp", "NaN"],
+        &["-p", "a", "--temp=-1"],
+        &["-p", "a", "--top-p", "1.5"],
+        &["-p", "a", "--min-p", "x"],
+        &["-p", "a", "-n", "many"],
+        &["-p", "a", "--memory", "0"],
+        &["-p", "a", "-t", "0"],
+    ];
+    for arguments in bad {
+        home.run(&[&["run", "tiny.gguf"], arguments].concat()).failed(2);
+    }
+    let unread = home.run(&["run", "tiny.gguf", "-f", "missing.txt"]).failed(1);
+    assert!(unread.contains("missing.txt"), "{unread}");
+}
