@@ -1,5 +1,5 @@
 //! A model's chat template, rendered as Python's `transformers` would render it with jinja2. Owns the
-//! environment that templates expect and the bounds of what they may do; knows no tokens and no model.
+//! environment that templates expect and the bounds of what they may do; knows of tokens only two texts.
 
 mod filters;
 mod json;

@@ -121,6 +121,15 @@ impl Tokenizer {
         Ok(tokens)
     }
 
+    /// The tokens of what a chat template made, which may begin with `bos` by itself: it comes once.
+    pub fn encode_conversation(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let mut tokens = self.encode(text, false, true)?;
+        if self.specials.add_bos && tokens.first().copied() != self.specials.bos {
+            tokens.splice(0..0, self.specials.bos);
+        }
+        Ok(tokens)
+    }
+
     fn encode_text(
         &self,
         text: &str,

@@ -144,6 +144,19 @@ fn begin_and_end_are_added_where_asked_for() {
 }
 
 #[test]
+fn a_rendered_conversation_begins_once() {
+    let mut metadata = bpe(&["<s>", "a"], &[]);
+    metadata.set("tokenizer.ggml.token_type", integers(&[3, 1]));
+    metadata.set("tokenizer.ggml.bos_token_id", Value::U32(0));
+    metadata.set("tokenizer.ggml.add_bos_token", Value::Bool(true));
+    let conversation = |text| tokenizer(&metadata).encode_conversation(text).unwrap();
+    assert_eq!(conversation("<s>a"), [0, 1]);
+    assert_eq!(conversation("a<s>"), [0, 1, 0]);
+    assert_eq!(conversation(""), [0]);
+    assert_eq!(encode(&metadata, "<s>a"), [0, 0, 1]);
+}
+
+#[test]
 fn unknown_kinds_are_refused_by_name() {
     let refused = |key: &str, name: &str| {
         let mut metadata = bpe(&["a"], &[]);
@@ -187,4 +200,78 @@ fn long_texts_take_linear_memory_and_time() {
         &merges.iter().map(String::as_str).collect::<Vec<_>>(),
     );
     assert_eq!(decode(&metadata, &encode(&metadata, &text)), text);
+}
+
+/// Pseudo-random numbers below a bound: Marsaglia's xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+
+    fn text(&mut self) -> String {
+        const PARTS: [&str; 14] =
+            ["a", "b", "ab", " ", "▁", "Ġ", "é", "<0x41>", "<0xZZ>", "<s>", "\n", "漢", "", "<|im_end|>"];
+        (0..self.below(4)).map(|_| PARTS[self.below(PARTS.len())]).collect()
+    }
+
+    fn metadata(&mut self) -> Metadata {
+        let mut tokens: Vec<String> = (0..self.below(40)).map(|_| self.text()).collect();
+        tokens.sort();
+        tokens.dedup();
+        let merges: Vec<String> =
+            (0..self.below(20)).map(|_| format!("{} {}", self.text(), self.text())).collect();
+        let count = (tokens.len() + self.below(8)).saturating_sub(self.below(2) * 4);
+        let mut metadata = bpe(&[], &[]);
+        let model = ["gpt2", "llama", "gemma4"][self.below(3)];
+        metadata.set("tokenizer.ggml.model", Value::string(model));
+        metadata
+            .set("tokenizer.ggml.tokens", strings(&tokens.iter().map(String::as_str).collect::<Vec<_>>()));
+        if self.below(2) == 0 {
+            let merges = merges.iter().map(String::as_str).collect::<Vec<_>>();
+            metadata.set("tokenizer.ggml.merges", strings(&merges));
+        }
+        if self.below(2) == 0 {
+            let kinds = (0..count).map(|_| self.below(9) as i32 - 1).collect::<Vec<_>>();
+            metadata.set("tokenizer.ggml.token_type", integers(&kinds));
+        }
+        let scores = [0.0, -1.5, f32::NAN, f32::INFINITY, -0.0];
+        let scores = (0..count).map(|_| scores[self.below(5)]).collect();
+        metadata.set("tokenizer.ggml.scores", Value::Array(Array::F32(scores)));
+        for name in ["bos", "eos", "eot", "unknown", "fim_pad"] {
+            if self.below(3) == 0 {
+                let key = format!("tokenizer.ggml.{name}_token_id");
+                metadata.set(&key, Value::U32([0, 1, 5, 30, u32::MAX][self.below(5)]));
+            }
+        }
+        for name in ["add_bos_token", "add_eos_token", "add_space_prefix", "remove_extra_whitespaces"] {
+            if self.below(3) == 0 {
+                metadata.set(&format!("tokenizer.ggml.{name}"), Value::Bool(self.below(2) == 0));
+            }
+        }
+        metadata
+    }
+}
+
+#[test]
+fn vocabularies_made_of_nonsense_are_refused_or_work() {
+    let mut random = Random(0x5EED);
+    let mut made = 0;
+    for _ in 0..3000 {
+        let Ok(tokenizer) = Tokenizer::from_metadata(&random.metadata()) else { continue };
+        made += 1;
+        for _ in 0..4 {
+            let text: String = (0..random.below(20)).map(|_| random.text()).collect();
+            if let Ok(ids) = tokenizer.encode(&text, random.below(2) == 0, random.below(2) == 0) {
+                assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+                ids.iter().for_each(|&id| drop(tokenizer.token_bytes(id)));
+            }
+        }
+        assert!(tokenizer.ends_of_generation().iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+    }
+    assert!(made > 300, "only {made} were taken, which tests little");
 }

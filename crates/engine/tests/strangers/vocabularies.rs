@@ -1,8 +1,9 @@
 //! Token ids on strangers' vocabularies: the pairs that come with them, and texts of our own.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use adit_engine::{Tokenizer, TokenizerError};
+use adit_engine::{ControlTokens, Detokenizer, Tokenizer, TokenizerError};
 use adit_format::Gguf;
 
 use crate::fetch::models;
@@ -80,6 +81,30 @@ fn ids_of_our_texts_equal_those_of_llama_cpp() {
         assert_ids(&format!("{name}, plain"), &tokenizer, &found, &expected("plain"));
         let found = tokenizer.encode(special, true, true).unwrap();
         assert_ids(&format!("{name}, special"), &tokenizer, &found, &expected("special"));
+    }
+}
+
+#[test]
+fn streamed_tokens_give_the_text_back() {
+    let Some(models) = models() else { return };
+    let text = include_str!("multilingual.txt");
+    for name in PAIRS {
+        let tokenizer = Arc::new(open(&models, name).unwrap());
+        let ids = tokenizer.encode(text, false, false).unwrap();
+        let mut detokenizer = Detokenizer::new(tokenizer, ControlTokens::Hidden);
+        let mut found: String = ids.iter().map(|&id| detokenizer.push(id).to_string()).collect();
+        found.push_str(detokenizer.finish());
+        let text = match name {
+            // It has no token for this byte.
+            "falcon" => text.replace('\u{b}', ""),
+            // To them this character is the space.
+            "gemma-4" | "llama-spm" | "phi-3" => text.replace('\u{2581}', " "),
+            _ => text.to_string(),
+        };
+        let at = found.bytes().zip(text.bytes()).take_while(|(found, expected)| found == expected).count();
+        let around =
+            |text: &str| String::from_utf8_lossy(&text.as_bytes()[at..text.len().min(at + 30)]).into_owned();
+        assert!(found == text, "{name}, byte {at}: {:?}, not {:?}", around(&found), around(&text));
     }
 }
 
