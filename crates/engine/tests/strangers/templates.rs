@@ -1,7 +1,7 @@
 //! Strangers' chat templates against Python's jinja2, on conversations of our own.
 //!
-//! Only digests are kept here. To see what differs, let `make_renderings.py` write the whole texts to a folder
-//! and name it in the environment variable `ADIT_RENDERINGS`.
+//! Only digests are kept here. To see what differs, let `make_renderings.py` write the whole texts to a
+//! folder and name it in the environment variable `ADIT_RENDERINGS`.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
