@@ -25,7 +25,8 @@ const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['
 
 const GEMMA: &str = "{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + \
      ('model' if message['role'] == 'assistant' else message['role']) + '\\n' + message['content'] | trim + \
-     '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}";
+     '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}\
+     {{ '<start_of_turn>model\\n' }}{% endif %}";
 
 /// Merges in order of rank; each makes one more token. `Ġ` is a blank and `Ċ` a line end.
 const MERGES: [(&str, &str); 22] = [

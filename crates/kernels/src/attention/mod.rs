@@ -3,8 +3,8 @@
 //!
 //! A row attends to its own positions only, in chunks of [`CHUNK`] that start at multiples of it, from low
 //! to high. Within a chunk scores are summed by the float rule of [`crate::dot`], and values are added
-//! position after position. So a row's result depends on nothing but the row: not on other rows, threads or the cutting of
-//! a prompt. Positions before the window are skipped, not masked.
+//! position after position. So a row's result depends on nothing but the row: not on other rows, threads or
+//! the cutting of a prompt. Positions before the window are skipped, not masked.
 //!
 //! The unit of work is one head of keys and values with up to [`TILE_ROWS`] rows: a chunk is decoded once
 //! for all of them that share it, and for all query heads of the group.

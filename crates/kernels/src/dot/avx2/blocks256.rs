@@ -1,8 +1,8 @@
 //! How AVX2 unpacks the formats of super-blocks. Knows no activations.
 //!
 //! The 16 sub-scales of a super-block are kept as 16 words in the order of
-//! [`Q8KScale::run_sums`](crate::activations::Q8KScale): even runs in the lower half, odd ones in the upper. So one shuffle
-//! within the halves spreads the two scales of a group of 32 over its products.
+//! [`Q8KScale::run_sums`](crate::activations::Q8KScale): even runs in the lower half, odd ones in the upper.
+//! So one shuffle within the halves spreads the two scales of a group of 32 over its products.
 
 use std::arch::x86_64::*;
 
