@@ -37,6 +37,11 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// The counters of a model that runs without an engine: all but those of its tokens.
+    pub fn of_model(model: &Model) -> Stats {
+        Stats::default().with_model(model)
+    }
+
     /// Fills in what the model and the system know.
     pub(crate) fn with_model(mut self, model: &Model) -> Stats {
         let (pager, steps) = (model.pager_stats(), model.step_stats());

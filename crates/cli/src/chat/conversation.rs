@@ -108,13 +108,7 @@ impl Conversation {
                 return Ok([self.tokens.as_slice(), &rest].concat());
             }
         }
-        let mut tokens = tokenizer.encode(&self.asked, false, true)?;
-        if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos())
-            && tokens.first() != Some(&bos)
-        {
-            tokens.insert(0, bos);
-        }
-        Ok(tokens)
+        Ok(tokenizer.encode_conversation(&self.asked)?)
     }
 
     /// Adds the answer to the question that `prompt` was made for.

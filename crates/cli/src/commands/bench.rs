@@ -4,7 +4,8 @@
 use std::io::Write;
 use std::time::Instant;
 
-use adit_model::{Blueprint, Model, Row, machine};
+use adit_engine::Stats;
+use adit_model::{Blueprint, Model, Row};
 use anyhow::Result;
 use clap::{ValueEnum, value_parser};
 use serde::Serialize;
@@ -51,7 +52,8 @@ enum Format {
     Json,
 }
 
-/// One object for all that was measured. Rates are medians; counters are over all repetitions.
+/// One object for all that was measured. In the counters the rates are the medians of the samples, tokens
+/// are those of one repetition, and the rest is of all of them and the warm-up.
 #[derive(Serialize)]
 struct Report {
     model: String,
@@ -59,20 +61,11 @@ struct Report {
     model_bytes: u64,
     parameters: u64,
     threads: usize,
-    prompt_tokens: u32,
-    generated_tokens: u32,
     repetitions: u32,
-    prefill_tok_per_s: Option<f64>,
-    decode_tok_per_s: Option<f64>,
     prefill_samples: Vec<f64>,
     decode_samples: Vec<f64>,
-    bytes_read: u64,
-    expert_hits: u64,
-    expert_misses: u64,
-    io_wait_s: f64,
-    compute_s: f64,
-    peak_rss_bytes: Option<u64>,
-    memory_budget_bytes: u64,
+    #[serde(flatten)]
+    stats: Stats,
 }
 
 pub fn run(args: Args) -> Result<()> {
@@ -92,27 +85,21 @@ pub fn run(args: Args) -> Result<()> {
     let mut bench = Bench { rows: Vec::with_capacity(model.plan().chunk), model, random: 1 };
     let prefill_samples = repeated(args.repetitions, args.prompt, || bench.prefill(args.prompt as usize))?;
     let decode_samples = repeated(args.repetitions, args.generate, || bench.decode(args.generate as usize))?;
-    let (pager, steps) = (bench.model.pager_stats(), bench.model.step_stats());
+    let mut stats = Stats::of_model(&bench.model);
+    stats.prompt_tokens = args.prompt.into();
+    stats.generated_tokens = args.generate.into();
+    stats.prefill_tok_per_s = median(&prefill_samples);
+    stats.decode_tok_per_s = median(&decode_samples);
     let report = Report {
         model: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         architecture: bench.model.config().family.architecture,
         model_bytes,
         parameters,
         threads: bench.model.plan().threads,
-        prompt_tokens: args.prompt,
-        generated_tokens: args.generate,
         repetitions: args.repetitions,
-        prefill_tok_per_s: median(&prefill_samples),
-        decode_tok_per_s: median(&decode_samples),
         prefill_samples,
         decode_samples,
-        bytes_read: pager.bytes_read,
-        expert_hits: pager.hits,
-        expert_misses: pager.misses,
-        io_wait_s: pager.wait_ns as f64 / 1e9,
-        compute_s: steps.step_ns.saturating_sub(pager.wait_ns) as f64 / 1e9,
-        peak_rss_bytes: machine::peak_resident_bytes(),
-        memory_budget_bytes: bench.model.plan().budget,
+        stats,
     };
     report.print(args.output)
 }
@@ -188,26 +175,27 @@ impl Report {
         let size = ByteSize(self.model_bytes);
         let parameters = format!("{:.2} M", self.parameters as f64 / 1e6);
         let tests = [
-            (format!("pp{}", self.prompt_tokens), self.prefill_tok_per_s, &self.prefill_samples),
-            (format!("tg{}", self.generated_tokens), self.decode_tok_per_s, &self.decode_samples),
+            ("pp", self.stats.prompt_tokens, &self.prefill_samples),
+            ("tg", self.stats.generated_tokens, &self.decode_samples),
         ];
-        for (test, median, samples) in tests {
-            let Some(median) = median else { continue };
-            let rate = format!("{median:.2} ± {:.2}", deviation(samples));
-            writeln!(out, "| {} | {size} | {parameters} | {} | {test} | {rate} |", self.model, self.threads)?;
+        for (test, tokens, samples) in tests.into_iter().filter(|(_, tokens, _)| *tokens > 0) {
+            let rate = format!("{:.2} ± {:.2}", median(samples), deviation(samples));
+            let (model, threads) = (&self.model, self.threads);
+            writeln!(out, "| {model} | {size} | {parameters} | {threads} | {test}{tokens} | {rate} |")?;
         }
         Ok(())
     }
 }
 
-fn median(samples: &[f64]) -> Option<f64> {
+/// The middle of the samples; 0 for none.
+fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     match sorted.len() {
-        0 => None,
-        length if length % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+        0 => 0.0,
+        length if length % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
     }
 }
 
@@ -225,9 +213,9 @@ mod tests {
 
     #[test]
     fn the_median_is_the_middle_or_between_the_two_middles() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
     #[test]

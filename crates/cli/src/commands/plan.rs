@@ -4,6 +4,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use adit_engine::Tokenizer;
+use adit_format::Gguf;
 use adit_model::{Blueprint, Bytes, Plan};
 use adit_pager::{FileSet, IoKind, Pager, PagerError};
 use anyhow::Result;
@@ -30,7 +32,11 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let options = args.machine.load_options(args.context.tokens(), None);
-    let blueprint = Blueprint::open(&args.model.locate()?, &options.io)?;
+    let gguf = Gguf::open(&args.model.locate()?)?;
+    // Whoever runs the model keeps its vocabulary, so the sum must count it; a file without one can be
+    // planned all the same.
+    let _vocabulary = Tokenizer::from_metadata(gguf.metadata());
+    let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
     let plan = blueprint.plan(&options.request(blueprint.config.context_trained))?;
     let mut out = Output::stdout();
     print_sum(&plan, &mut out)?;
