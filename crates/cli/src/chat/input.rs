@@ -42,7 +42,6 @@ impl Input {
             .max_history_size(HISTORY_LINES_MAX)
             .and_then(|config| config.history_ignore_dups(true))
             .context("cannot set up the history")?
-            .auto_add_history(true)
             .build();
         let mut editor = Editor::with_config(config).context("cannot use the terminal")?;
         let history = cache_folder()?.join("history.txt");
@@ -57,7 +56,11 @@ impl Input {
 
     /// The next message or command.
     pub fn read(&mut self) -> Result<Line> {
-        let line = gather(&mut |prompt| self.line(prompt))?;
+        let line = gather(&mut |prompt| {
+            let line = self.line(prompt)?;
+            self.remember(line.as_deref());
+            Ok(line)
+        })?;
         self.keep_history();
         Ok(line)
     }
@@ -89,6 +92,14 @@ impl Input {
                 let line = line.strip_suffix('\n').unwrap_or(&line);
                 Ok((length > 0).then(|| line.strip_suffix('\r').unwrap_or(line).to_owned()))
             }
+        }
+    }
+
+    /// Puts a line within reach of the arrow keys.
+    fn remember(&mut self, line: Option<&str>) {
+        if let (Input::Terminal { editor, .. }, Some(line)) = (self, line) {
+            // Not remembering it is no reason to stop talking.
+            let _ = editor.add_history_entry(line);
         }
     }
 
