@@ -14,8 +14,11 @@ use crate::pool::Pool;
 
 /// Activation rows that meet a tile of weights before the next tile is touched.
 const BATCH_ROWS: usize = 64;
-/// Weight bytes worth claiming at once: large against the cost of a claim, small against a time slice.
-const PIECE_BYTES: usize = 32 * 1024;
+/// Weight bytes times rows taken at once: memory delivers long runs fastest, and yet a descheduled thread
+/// should hold up little.
+const PIECE_BYTES: usize = 128 * 1024;
+/// Weight bytes times rows below which a job is not worth sharing: some microseconds of work.
+const WORTH_SHARING: usize = 32 * 1024;
 
 /// One matrix and where its products go: `out[i * out_stride + r]` for weight row `r` and the `i`th selected
 /// activation row.
@@ -39,7 +42,8 @@ pub fn matmul(pool: &Pool, x: &Activations, select: Option<&[u32]>, jobs: &mut [
     let total = jobs.iter().map(tiles_of).sum();
     let bytes: usize = jobs.iter().map(|job| job.weights.bytes.len()).sum();
     let jobs = SharedJobs { first: jobs.as_mut_ptr(), count: jobs.len(), jobs: PhantomData };
-    pool.ranges(total, piece_tiles(total, bytes, rows, pool.threads()), |_, tiles| {
+    let piece = piece_tiles(total, bytes, rows, pool.threads());
+    pool.weighed_ranges(total, piece, bytes * rows, |_, tiles| {
         let mut first = 0;
         for index in 0..jobs.count {
             let target = jobs.target(index);
@@ -62,11 +66,14 @@ fn tiles_of(job: &Job<'_>) -> usize {
     job.weights.rows.div_ceil(TILE_ROWS)
 }
 
-/// Tiles to claim at once: some pieces for each thread, none tiny.
+/// Tiles to take at once: some pieces for each thread, none tiny.
 fn piece_tiles(tiles: usize, bytes: usize, rows: usize, threads: usize) -> usize {
+    if bytes * rows < WORTH_SHARING {
+        return tiles.max(1);
+    }
     let tile_bytes = (bytes / tiles.max(1)).max(1);
     let enough = PIECE_BYTES / (tile_bytes * rows.min(BATCH_ROWS));
-    enough.min(tiles.div_ceil(threads * 2)).max(1)
+    enough.min(tiles.div_ceil(threads * 4)).max(1)
 }
 
 /// The jobs as all threads see them: weights to read, and outputs of which each writes its own.

@@ -110,7 +110,7 @@ pub fn attention(
     let piece = if work < WORTH_SHARING { items.max(1) } else { items.div_ceil(pool.threads() * 16) };
     let outs = Rows::new(out, group * value_dim);
     let scratch = Rows::new(&mut scratch[..scratch_len * pool.threads()], scratch_len);
-    pool.ranges(items, piece, |worker, items| {
+    pool.weighed_ranges(items, piece, work.max(1).ilog2() as usize, |worker, items| {
         for item in items {
             // Heads outside, so that neighbouring items read the same keys and values.
             let (kv_head, first) = (item / tiles, item % tiles * TILE_ROWS);

@@ -1,25 +1,34 @@
 //! The worker pool: one caller and its helpers, on one job at a time. Owns threads, waking and joining;
 //! knows nothing of what the jobs compute.
 //!
-//! A job is a function that claims pieces of work from a counter until none is left. Helpers are welcome,
+//! A job is a function that takes pieces of work until none is left ([`Spans`]). Helpers are welcome,
 //! never needed: the caller works too, a helper that wakes too late finds the job closed and is not waited
 //! for, so a descheduled core costs at most the piece that it holds. `run` allocates nothing, locks nothing
 //! and enters the kernel only to wake sleepers or to sleep. Idle helpers spin for some microseconds, then
 //! sleep.
 //!
+//! Help is not always worth its price: a job may be too short to wake anyone for, and on a busy machine a
+//! helper may lose its core in the middle of a piece or be woken onto the caller's own. [`Experience`] times
+//! jobs of a kind with and without help and picks the faster way, so two threads are not slower than one.
+//!
 //! **Invariant:** results never depend on which thread took which piece.
 
+mod experience;
 mod signal;
+mod spans;
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::isa::Isa;
+use experience::{Experience, Way};
 use signal::Signal;
+use spans::{MOST_WORKERS, Spans};
 
 /// Looks at the word before a thread sleeps: 10 to 40 microseconds, about the gap between two products.
 const SPINS: u32 = 1000;
@@ -32,6 +41,7 @@ pub struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
     isa: Isa,
+    experience: Experience,
 }
 
 type Task = dyn Fn(usize) + Sync + 'static;
@@ -65,7 +75,10 @@ impl Pool {
 
     /// As [`Pool::new`] with the instruction set given, for tests and comparisons.
     pub fn with_isa(threads: usize, isa: Isa) -> Pool {
-        assert!((1..=1024).contains(&threads), "a pool has 1 to 1024 threads, not {threads}");
+        assert!(
+            (1..=MOST_WORKERS).contains(&threads),
+            "a pool has 1 to {MOST_WORKERS} threads, not {threads}"
+        );
         let shared = Arc::new(Shared {
             state: Signal::default(),
             bell: Signal::default(),
@@ -90,7 +103,7 @@ impl Pool {
             .collect();
         // A starting thread allocates (its name); wait, so that nobody does once the pool is in use.
         started.wait();
-        Pool { shared, helpers, isa }
+        Pool { shared, helpers, isa, experience: Experience::new() }
     }
 
     pub fn threads(&self) -> usize {
@@ -109,35 +122,51 @@ impl Pool {
         if self.helpers.is_empty() || self.shared.busy.swap(true, Ordering::Acquire) {
             return task(0);
         }
+        let closing = CloseOnDrop(&self.shared);
         // SAFETY: only the lifetime changes. `close` below does not return, nor unwind past this frame,
         // before every helper that joined has left, and after it none can join.
         let task_ptr = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const Task>(task) };
         // SAFETY: we own `busy`, and the job is closed with nobody inside.
         unsafe { *self.shared.task.get() = Some(task_ptr) };
         self.shared.open();
-        let closing = CloseOnDrop(&self.shared);
         task(0);
+        self.shared.close();
+        let panicked = self.shared.panicked.load(Ordering::Relaxed);
         drop(closing);
-        assert!(
-            !self.shared.panicked.load(Ordering::Relaxed),
-            "a worker of the pool panicked; its message is above"
-        );
+        assert!(!panicked, "a worker of the pool panicked; its message is above");
     }
 
     /// Calls `f(worker, range)` for pieces of at most `piece` that cover `0..total` once.
-    pub fn ranges(&self, total: usize, piece: usize, f: impl Fn(usize, Range<usize>) + Sync) {
+    pub fn ranges<F: Fn(usize, Range<usize>) + Sync>(&self, total: usize, piece: usize, f: F) {
+        self.weighed_ranges(total, piece, 0, f);
+    }
+
+    /// As [`Pool::ranges`]; `weight` tells jobs apart that take different times by the same code.
+    pub(crate) fn weighed_ranges<F>(&self, total: usize, piece: usize, weight: usize, f: F)
+    where
+        F: Fn(usize, Range<usize>) + Sync,
+    {
         assert!(piece > 0, "pieces of work must not be empty");
-        let next = AtomicUsize::new(0);
-        let task = |worker| {
-            loop {
-                let start = next.fetch_add(piece, Ordering::Relaxed);
-                if start >= total {
-                    return;
-                }
-                f(worker, start..total.min(start + piece));
+        let work = |spans: &Spans, worker| {
+            while let Some(units) = spans.take(worker, piece) {
+                f(worker, units);
             }
         };
-        if total <= piece { task(0) } else { self.run(&task) }
+        if total <= piece || self.helpers.is_empty() {
+            return work(&Spans::new(total, 1), 0);
+        }
+        let code = std::any::type_name::<F>().as_ptr() as usize;
+        let kind = self.experience.kind([code, total, piece, weight]);
+        let way = self.experience.choose(kind);
+        let begun = Instant::now();
+        match way {
+            Way::Alone => work(&Spans::new(total, 1), 0),
+            Way::Helped => {
+                let spans = Spans::new(total, self.threads());
+                self.run(&|worker| work(&spans, worker));
+            }
+        }
+        kind.learn(way, begun.elapsed());
     }
 
     /// Calls `f(row, its part of data)` for every row of `row_len` elements.
@@ -235,7 +264,6 @@ impl Shared {
             }
             state = self.state.word.load(Ordering::Acquire);
         }
-        self.busy.store(false, Ordering::Release);
     }
 
     /// Works on the job if it is open.
@@ -259,11 +287,13 @@ impl Shared {
     }
 }
 
+/// Closes the job, also when the caller's part of it panics, and lets the helpers go to the next caller.
 struct CloseOnDrop<'a>(&'a Shared);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.close();
+        self.0.busy.store(false, Ordering::Release);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The pool does all the work once, whoever comes, and survives panics.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
 
 #[test]
@@ -36,9 +38,12 @@ fn helpers_come_back_for_job_after_job() {
     let pool = Pool::new(4);
     let sum = AtomicUsize::new(0);
     for _ in 0..2000 {
-        pool.ranges(16, 1, |worker, range| {
+        let next = AtomicUsize::new(0);
+        pool.run(&|worker| {
             assert!(worker < 4);
-            sum.fetch_add(range.start, Ordering::Relaxed);
+            while let piece @ 0..16 = next.fetch_add(1, Ordering::Relaxed) {
+                sum.fetch_add(piece, Ordering::Relaxed);
+            }
         });
     }
     assert_eq!(sum.load(Ordering::Relaxed), 2000 * 120);

@@ -15,18 +15,16 @@ fn four_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, first: usize) -> [&'a [F]
     std::array::from_fn(|r| bytemuck::cast_slice(w.row((first + r).min(w.count() - 1))))
 }
 
-/// How far ahead weights are asked for, in bytes: more than memory delivers while one line is worked on. The
-/// hardware does not foresee the next rows, because four short streams run side by side.
-const AHEAD: usize = 8 * 1024;
-
-/// Asks for what lies [`AHEAD`] of the `index`th four blocks of four rows, the first of which is `rows`. Rows
-/// follow each other in memory, so it is soon wanted.
+/// Asks for the four rows after these while the `index`th blocks of these are worked on: the hardware does not
+/// foresee them, because four short streams run side by side. `rows` is the first of the four.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn ask_ahead<F>(rows: &[F], index: usize) {
+    // Short rows are asked for earlier, for memory needs its time; of long ones the caches hold no more.
+    let ahead = (4 * size_of_val(rows)).clamp(8 * 1024, 32 * 1024);
     let bytes = 4 * size_of::<F>();
     for line in 0..bytes.div_ceil(64) {
-        let place = rows.as_ptr().cast::<u8>().wrapping_add(AHEAD + index * bytes + line * 64);
+        let place = rows.as_ptr().cast::<u8>().wrapping_add(ahead + index * bytes + line * 64);
         _mm_prefetch::<_MM_HINT_T0>(place.cast());
     }
 }
