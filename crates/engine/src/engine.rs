@@ -3,6 +3,7 @@
 //! A caller hands over the full token prefix; the engine reuses what the lane already holds, drops what
 //! differs and computes the rest. Knows nothing of terminals or HTTP.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -233,17 +234,18 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Logits at every position of `tokens`, from an empty lane: `on_logits(position, logits)`.
+    /// Computes `tokens` from an empty lane; `on_logits(position, logits)` for the `wanted` positions.
     pub fn logits(
         &mut self,
         tokens: &[u32],
+        wanted: Range<usize>,
         on_logits: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), EngineError> {
         self.clear();
         let chunk = self.plan().chunk;
         for (index, part) in tokens.chunks(chunk).enumerate() {
             let first = index * chunk;
-            self.fill_rows(part, first, true);
+            self.fill_rows(part, first, &wanted);
             self.model.step(&self.rows, &mut |row, logits| on_logits(first + row, logits))?;
             self.history.extend_from_slice(part);
         }
@@ -272,10 +274,7 @@ impl Engine {
         let mut first = from;
         for part in prompt[from..].chunks(self.plan().chunk) {
             let start = Instant::now();
-            self.fill_rows(part, first, false);
-            if first + part.len() == prompt.len() {
-                self.rows[part.len() - 1].wants_logits = true;
-            }
+            self.fill_rows(part, first, &(prompt.len() - 1..prompt.len()));
             let sampler = &mut self.sampler;
             self.model.step(&self.rows, &mut |_, logits| sampled = Some(sampler.sample(logits)))?;
             self.history.extend_from_slice(part);
@@ -292,17 +291,21 @@ impl Engine {
     /// Computes one token and samples the next.
     fn decode(&mut self, token: u32) -> Result<u32, EngineError> {
         let mut sampled = 0;
-        self.fill_rows(&[token], self.history.len(), true);
+        let position = self.history.len();
+        self.fill_rows(&[token], position, &(position..position + 1));
         let sampler = &mut self.sampler;
         self.model.step(&self.rows, &mut |_, logits| sampled = sampler.sample(logits))?;
         self.history.push(token);
         Ok(sampled)
     }
 
-    fn fill_rows(&mut self, tokens: &[u32], first: usize, wants_logits: bool) {
+    /// Makes the step's rows: `tokens` at the positions from `first` on, logits for those in `wanted`.
+    fn fill_rows(&mut self, tokens: &[u32], first: usize, wanted: &Range<usize>) {
         self.rows.clear();
-        let rows = tokens.iter().enumerate();
-        self.rows.extend(rows.map(|(at, &token)| Row { lane: 0, token, position: first + at, wants_logits }));
+        self.rows.extend(tokens.iter().zip(first..).map(|(&token, position)| {
+            let wants_logits = wanted.contains(&position);
+            Row { lane: 0, token, position, wants_logits }
+        }));
     }
 }
 

@@ -22,5 +22,5 @@ pub use error::ModelError;
 pub use families::Family;
 pub use forward::Row;
 pub use model::{Blueprint, Model, StepStats};
-pub use plan::{BudgetSource, Bytes, PagerSizes, Plan, PlanError, Request, Term};
+pub use plan::{BudgetSource, Bytes, FileSizes, Plan, PlanError, Request, Term};
 pub use weights::{FeedForward, Weights};

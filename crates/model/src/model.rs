@@ -14,7 +14,7 @@ use crate::error::ModelError;
 use crate::forward::{Pass, Rotations, Row};
 use crate::linear::Linear;
 use crate::memory::Memory;
-use crate::plan::{PagerSizes, Plan, Request};
+use crate::plan::{FileSizes, Plan, Request};
 use crate::scratch::Scratch;
 use crate::weights::{Vector, Weights, file_name};
 
@@ -55,13 +55,20 @@ impl Blueprint {
             return Err(ModelError::KvFormat { format: "q8_0", head_dim, value_dim });
         }
         let (files, groups) = (&self.files, &self.weights.groups);
-        let sizes = PagerSizes {
+        let sizes = FileSizes {
+            header_bytes: self.header_bytes(),
             backbone_bytes: Backbone::bytes_needed(files, &self.weights.extents),
             slot_bytes: Pager::slot_bytes(files, groups),
             // A bound: tables for as many slots as there are experts.
             overhead_bytes: Pager::overhead_bytes(files, groups, self.weights.experts()),
         };
         Ok(Plan::make(&self.config, &self.weights, sizes, request)?)
+    }
+
+    /// Bytes of the files that belong to no tensor.
+    fn header_bytes(&self) -> u64 {
+        let tensors: u64 = self.gguf.tensors().iter().map(|tensor| tensor.bytes).sum();
+        self.gguf.bytes().saturating_sub(tensors)
     }
 
     /// Bytes of all routed experts on disk.

@@ -16,8 +16,11 @@ use crate::weights::Weights;
 /// Allowance for what cannot be counted beforehand: program pages not yet touched, thread stacks, the
 /// allocator's rounding, the I/O ring and the text of a conversation.
 const RESERVE_BYTES: u64 = 12 << 20;
-/// What a process of this kind takes before a model is loaded, where the system does not tell.
-const PROGRAM_BYTES_ASSUMED: u64 = 64 << 20;
+/// The program without a vocabulary, and what a vocabulary takes per byte of file header: measured with
+/// vocabularies of 49,000 to 262,000 tokens, rounded up. An estimate, so that the same request gets the
+/// same plan every time; where the process has taken more already, that counts.
+const PROGRAM_BYTES: u64 = 6 << 20;
+const PROGRAM_BYTES_PER_HEADER_BYTE: f64 = 2.25;
 /// Prefill chunk when memory is no concern: large enough that each weight is used many times per read.
 const CHUNK_MAX: usize = 512;
 /// Below this chunk, prefill slows down before slots gain much.
@@ -43,9 +46,11 @@ pub struct Request {
     pub chunk: Option<usize>,
 }
 
-/// Sizes that the pager knows.
+/// Sizes that the opened files tell.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PagerSizes {
+pub struct FileSizes {
+    /// Metadata and directories: what the vocabulary's size grows with.
+    pub header_bytes: u64,
     pub backbone_bytes: u64,
     /// One expert slot; 0 for a dense model.
     pub slot_bytes: u64,
@@ -103,22 +108,22 @@ pub struct Plan {
 /// A budget that cannot work.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "{budget} of memory is not enough: this model needs at least {needed} \
+    "{budget} of memory is not enough: this model needs at least {needed_mib} MiB \
      with a context of {context} tokens\n{sum}\
-     raise --memory to {needed}{advice}"
+     raise --memory to {needed_mib}MiB{advice}"
 )]
 pub struct PlanError {
     budget: Bytes,
-    needed: Bytes,
+    needed_mib: u64,
     context: usize,
     sum: String,
     advice: String,
 }
 
 impl PlanError {
-    /// The smallest budget that would be accepted, in bytes.
+    /// A budget that would be accepted: the smallest, rounded up to whole MiB.
     pub fn needed_bytes(&self) -> u64 {
-        self.needed.0
+        self.needed_mib << 20
     }
 }
 
@@ -141,19 +146,16 @@ impl Plan {
     pub fn make(
         config: &Config,
         weights: &Weights,
-        sizes: PagerSizes,
+        sizes: FileSizes,
         request: &Request,
     ) -> Result<Plan, PlanError> {
         let experts = weights.experts();
         let used = config.experts.as_ref().map_or(0, |experts| experts.used);
         let kv = KvShape::new(config, request.kv, request.context, request.lanes);
-        let program = machine::peak_resident_bytes().unwrap_or(PROGRAM_BYTES_ASSUMED);
+        let vocabulary = (sizes.header_bytes as f64 * PROGRAM_BYTES_PER_HEADER_BYTE) as u64;
+        let program = machine::peak_resident_bytes().unwrap_or(0).max(PROGRAM_BYTES + vocabulary);
         let fixed = vec![
-            term(
-                "program",
-                program,
-                "this process so far: code, vocabulary, tokeniser, file directory".into(),
-            ),
+            term("program", program, "code, vocabulary, tokeniser, file directory".into()),
             term("reserve", RESERVE_BYTES, "stacks, allocator rounding, I/O ring, text".into()),
             term(
                 "backbone",
@@ -303,7 +305,7 @@ impl Needs<'_> {
         }
         PlanError {
             budget: Bytes(budget),
-            needed: Bytes(self.total(scratch, self.used)),
+            needed_mib: self.total(scratch, self.used).div_ceil(1 << 20),
             context: request.context,
             sum: lines,
             advice,

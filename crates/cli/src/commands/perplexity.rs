@@ -58,10 +58,8 @@ pub fn run(args: Args) -> Result<()> {
     for (index, chunk) in tokens.chunks_exact(chunk_tokens).enumerate() {
         let mut seen = chunk.to_vec();
         seen[0] = bos.unwrap_or(seen[0]);
-        engine.logits(&seen, &mut |position, logits| {
-            if position >= chunk_tokens / 2 && position + 1 < chunk_tokens {
-                score.add(logits, chunk[position + 1]);
-            }
+        engine.logits(&seen, chunk_tokens / 2..chunk_tokens - 1, &mut |position, logits| {
+            score.add(logits, chunk[position + 1]);
         })?;
         bar.set(((index + 1) * chunk_tokens) as u64);
     }
