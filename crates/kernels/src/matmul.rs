@@ -14,9 +14,13 @@ use crate::pool::Pool;
 
 /// Activation rows that meet a tile of weights before the next tile is touched.
 const BATCH_ROWS: usize = 64;
+/// Tiles whose products are written together: whole cache lines of the output.
+const TILES: usize = 2;
 /// Weight bytes times rows taken at once: memory delivers long runs fastest, and yet a descheduled thread
 /// should hold up little.
 const PIECE_BYTES: usize = 128 * 1024;
+/// Tiles taken at once where many rows meet them, so that finding the rows costs little.
+const MIN_TILES: usize = 8;
 /// Weight bytes times rows below which a job is not worth sharing: some microseconds of work.
 const WORTH_SHARING: usize = 32 * 1024;
 
@@ -73,7 +77,7 @@ fn piece_tiles(tiles: usize, bytes: usize, rows: usize, threads: usize) -> usize
     }
     let tile_bytes = (bytes / tiles.max(1)).max(1);
     let enough = PIECE_BYTES / (tile_bytes * rows.min(BATCH_ROWS));
-    enough.min(tiles.div_ceil(threads * 4)).max(1)
+    enough.max(MIN_TILES).min(tiles.div_ceil(threads * 4)).max(1)
 }
 
 /// The jobs as all threads see them: weights to read, and outputs of which each writes its own.
@@ -118,28 +122,30 @@ unsafe fn multiply(
     weight_rows: Range<usize>,
 ) {
     let mut batch_x = [Row::default(); BATCH_ROWS];
-    let mut products = [[0.0f32; TILE_ROWS]; BATCH_ROWS];
+    let mut products = [[[0.0f32; TILE_ROWS]; BATCH_ROWS]; TILES];
     let row_bytes = target.weights.row_bytes();
     let format = activation_format(target.weights.kind).expect("checked");
     for batch in (0..rows).step_by(BATCH_ROWS) {
-        let batch_rows = BATCH_ROWS.min(rows - batch);
-        let batch_x = &mut batch_x[..batch_rows];
+        let batch_x = &mut batch_x[..BATCH_ROWS.min(rows - batch)];
         for (row, x_row) in (batch..).zip(batch_x.iter_mut()) {
             *x_row = x.row(format, select.map_or(row, |ids| ids[row] as usize));
         }
-        for start in weight_rows.clone().step_by(TILE_ROWS) {
-            let count = TILE_ROWS.min(weight_rows.end - start);
-            let bytes = target.weights.row_range(start, start + count);
-            kernel(&WeightRows { bytes, row_bytes }, batch_x, &mut products[..batch_rows]);
-            for (row, products) in (batch..).zip(&products[..batch_rows]) {
+        for start in weight_rows.clone().step_by(TILES * TILE_ROWS) {
+            let end = weight_rows.end.min(start + TILES * TILE_ROWS);
+            for (first, products) in (start..end).step_by(TILE_ROWS).zip(&mut products) {
+                let bytes = target.weights.row_range(first, end.min(first + TILE_ROWS));
+                kernel(&WeightRows { bytes, row_bytes }, batch_x, &mut products[..batch_x.len()]);
+            }
+            for index in 0..batch_x.len() {
+                let place = (batch + index) * target.out_stride + start;
                 // SAFETY: by our contract.
-                let out = unsafe {
-                    std::slice::from_raw_parts_mut(target.out.add(row * target.out_stride + start), count)
-                };
-                // A copy of known length is one instruction.
-                match out.first_chunk_mut() {
-                    Some(whole) => *whole = *products,
-                    None => out.copy_from_slice(&products[..count]),
+                let out = unsafe { std::slice::from_raw_parts_mut(target.out.add(place), end - start) };
+                for (out, products) in out.chunks_mut(TILE_ROWS).zip(&products) {
+                    // A copy of known length is one instruction.
+                    match out.first_chunk_mut() {
+                        Some(whole) => *whole = products[index],
+                        None => out.copy_from_slice(&products[index][..out.len()]),
+                    }
                 }
             }
         }
