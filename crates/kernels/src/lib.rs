@@ -4,7 +4,7 @@
 //! * [`Activations`], [`matmul`]: activations quantised once, multiplied with weights as they lie on disk.
 //!   The order of every sum is fixed; the rule is written in `dot`.
 //! * [`attention`], [`encode_row`]: keys and values stored in blocks, and attention over them.
-//! * Norms, rope, activations functions, softmax: rows of floats.
+//! * Norms, rope, gated activation functions, softmax: rows of floats.
 //!
 //! Every kernel has a scalar twin with the same bits; [`Isa`] picks at run time. Sizes are checked with
 //! `assert!` once at each call: a wrong size is a bug of the caller. Infinities and NaNs in activations or
