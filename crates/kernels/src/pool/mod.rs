@@ -241,7 +241,7 @@ impl Shared {
         self.ring();
     }
 
-    /// Sequentially consistent against `sleepers` in [`help`]: either we see the sleeper, or it sees the bell.
+    /// Sequentially consistent against `sleepers` in [`help`]: we see the sleeper, or it sees the bell.
     fn ring(&self) {
         self.bell.word.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {

@@ -15,8 +15,8 @@ fn four_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, first: usize) -> [&'a [F]
     std::array::from_fn(|r| bytemuck::cast_slice(w.row((first + r).min(w.count() - 1))))
 }
 
-/// Asks for the four rows after these while the `index`th blocks of these are worked on: the hardware does not
-/// foresee them, because four short streams run side by side. `rows` is the first of the four.
+/// Asks for the four rows after these while the `index`th blocks of these are worked on: the hardware does
+/// not foresee them, because four short streams run side by side. `rows` is the first of the four.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn ask_ahead<F>(rows: &[F], index: usize) {
