@@ -44,9 +44,10 @@ fn group_room_of_line(line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
     let (root, limit, usage, cache) = if controllers.is_empty() {
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
+        ("/sys/fs/cgroup", "memory.max", "memory.current", ["active_file", "inactive_file"])
     } else if controllers.split(',').any(|name| name == "memory") {
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        let cache = ["total_active_file", "total_inactive_file"];
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", cache)
     } else {
         return None;
     };
@@ -66,7 +67,7 @@ fn group_room_of_line(line: &str) -> Option<u64> {
 }
 
 /// Limit less usage, page cache that can be dropped not counted as used. `None` without a limit.
-fn room_in(folder: &Path, limit: &str, usage: &str, cache: &str) -> Option<u64> {
+fn room_in(folder: &Path, limit: &str, usage: &str, cache: [&str; 2]) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number(limit)?;
     // Version 1 writes "no limit" as a number near 2^63.
@@ -74,7 +75,10 @@ fn room_in(folder: &Path, limit: &str, usage: &str, cache: &str) -> Option<u64> 
         return None;
     }
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let cached =
-        stat.lines().find_map(|line| line.strip_prefix(cache)?.trim().parse::<u64>().ok()).unwrap_or(0);
+    let cached = |line: &str| {
+        let (name, bytes) = line.split_once(' ')?;
+        cache.contains(&name).then(|| bytes.parse::<u64>().ok()).flatten()
+    };
+    let cached: u64 = stat.lines().filter_map(cached).sum();
     Some(limit.saturating_sub(number(usage)?.saturating_sub(cached)))
 }
