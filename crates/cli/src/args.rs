@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use adit_engine::{LoadOptions, SamplerOptions};
+use adit_engine::{LoadOptions, SamplerOptions, THREADS_MAX};
 use adit_model::{IoKind, KvFormat};
 use anyhow::{Context, Result};
 use clap::{ValueEnum, value_parser};
@@ -17,8 +17,6 @@ use crate::size::ByteSize;
 pub const REFERENCE_HELP: &str = "A GGUF file (of a split model its first part), an alias (smollm2, \
     gemma3-270m), hf:OWNER/REPO/FILE or an http(s) URL";
 
-/// More workers than any machine has cores for are a slip of the finger.
-const THREADS_MAX: u64 = 4096;
 /// The longest context that any model is trained for, with room.
 const CONTEXT_MAX: u64 = 1 << 26;
 
@@ -82,7 +80,7 @@ pub struct MachineArgs {
 
     /// Worker threads [default: as many as this process may use]
     #[arg(short, long, value_name = "THREADS")]
-    #[arg(value_parser = value_parser!(u64).range(1..=THREADS_MAX))]
+    #[arg(value_parser = value_parser!(u64).range(1..=THREADS_MAX as u64))]
     threads: Option<u64>,
 
     /// How keys and values are kept

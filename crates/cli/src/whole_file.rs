@@ -1,6 +1,7 @@
-//! Files that appear under their name only when they are whole: written beside it, then renamed.
+//! Files that appear under their name only when they are whole: written beside it, then renamed. What is
+//! there and no ordinary file, such as `/dev/stdout` or a named pipe, is written to, never replaced.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -8,6 +9,22 @@ use anyhow::{Context, Result};
 
 /// Lets `fill` write the file at `path`, replacing what is there. After an error there is no trace of it.
 pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    let written = match fs::metadata(path) {
+        Ok(there) if !there.is_file() => write_through(path, fill),
+        // What a link points to is replaced, not the link.
+        Ok(_) => fs::canonicalize(path).map_err(Into::into).and_then(|path| write_beside(&path, fill)),
+        Err(_) => write_beside(path, fill),
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn write_through(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(OpenOptions::new().write(true).open(path)?);
+    fill(&mut out)?;
+    Ok(out.flush()?)
+}
+
+fn write_beside(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
     let write = || -> Result<()> {
@@ -16,9 +33,6 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>)
         out.flush()?;
         Ok(fs::rename(&beside, path)?)
     };
-    write().with_context(|| {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&beside);
-        format!("cannot write {}", path.display())
-    })
+    // The first error is the one to tell.
+    write().inspect_err(|_| drop(fs::remove_file(&beside)))
 }

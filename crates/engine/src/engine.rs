@@ -21,6 +21,9 @@ use crate::tokenizer::Tokenizer;
 /// The context that is planned for when nobody asks: what fits most conversations and small machines.
 const CONTEXT_DEFAULT: usize = 4096;
 
+/// As many threads as a worker pool takes; a machine with more processors leaves the rest idle.
+pub const THREADS_MAX: usize = 256;
+
 /// How to load a model.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
@@ -28,6 +31,7 @@ pub struct LoadOptions {
     pub memory: Option<u64>,
     /// Context length in tokens; `None` means the model's own, at most 4096.
     pub context: Option<usize>,
+    /// At most [`THREADS_MAX`].
     pub threads: usize,
     pub kv: KvFormat,
     /// Prefill chunk in rows; `None` chooses from memory.
@@ -51,7 +55,7 @@ impl LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         LoadOptions { memory: None, context: None, threads, kv: KvFormat::F16, chunk: None, io: IoKind::Auto }
     }
 }

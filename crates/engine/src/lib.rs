@@ -9,7 +9,7 @@ mod template;
 mod tokenizer;
 
 pub use detokenizer::{ControlTokens, Detokenizer};
-pub use engine::{Answer, Engine, Event, Finish, Flow, LoadOptions};
+pub use engine::{Answer, Engine, Event, Finish, Flow, LoadOptions, THREADS_MAX};
 pub use error::EngineError;
 pub use sampler::{Sampler, SamplerOptions, greedy};
 pub use stats::Stats;

@@ -182,6 +182,11 @@ fn refuse_existing(path: &Path, existing: Existing) -> Result<(), FormatError> {
     if existing == Existing::Refuse && fs::symlink_metadata(path).is_ok() {
         return Err(FormatError::Exists { path: path.to_path_buf() });
     }
+    // A rename would put a file in the place of a device, and fail on a folder after all the work.
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "what has that name is no ordinary file");
+        return Err(FormatError::Io { path: path.to_path_buf(), action: "replace", source });
+    }
     Ok(())
 }
 

@@ -42,3 +42,12 @@ fn what_cannot_be_upcycled_is_refused_and_leaves_nothing() {
     assert!(!home.path("moe.gguf").exists());
     home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf", "--experts", "1"]).failed(2);
 }
+
+#[test]
+fn a_folder_in_the_place_of_the_output_is_refused_before_the_work() {
+    let home = Home::new();
+    dense(&home);
+    fs::create_dir(home.path("moe.gguf")).unwrap();
+    let error = home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf", "--force"]).failed(1);
+    assert!(error.contains("moe.gguf") && error.contains("no ordinary file"), "{error}");
+}

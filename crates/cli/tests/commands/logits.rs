@@ -65,3 +65,32 @@ fn tokens_that_do_not_exist_are_wrong_usage_and_leave_no_file() {
     assert!(nowhere.contains("no/such/folder/out.f32"), "{nowhere}");
     assert!(!home.path("out.f32").exists());
 }
+
+#[test]
+fn as_many_threads_as_the_pool_takes_work_and_more_are_wrong_usage() {
+    let home = Home::new();
+    Synth::new(Family::Llama).write(&home.path("tiny.gguf")).unwrap();
+    assert!(logits(&home, &["-t", "256"]) == logits(&home, &["-t", "1"]));
+    home.run(&["logits", "tiny.gguf", "--tokens", "1", "-o", "out.f32", "-t", "257"]).failed(2);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_output_that_is_no_ordinary_file_is_written_to_and_stays_what_it_is() {
+    use std::os::unix::fs::symlink;
+    let home = Home::new();
+    Synth::new(Family::Llama).write(&home.path("tiny.gguf")).unwrap();
+    let expected = logits(&home, &[]);
+
+    fs::write(home.path("target"), "old").unwrap();
+    symlink("target", home.path("link")).unwrap();
+    home.run(&["logits", "tiny.gguf", "--tokens", TOKENS, "-o", "link"]).fine();
+    assert!(fs::symlink_metadata(home.path("link")).unwrap().is_symlink());
+    assert!(fs::read(home.path("target")).unwrap() == expected);
+
+    // Through a link, so that a mistake here costs the link and not the machine's device.
+    symlink("/dev/full", home.path("full")).unwrap();
+    let error = home.run(&["logits", "tiny.gguf", "--tokens", TOKENS, "-o", "full"]).failed(1);
+    assert!(error.contains("full") && error.contains("space"), "{error}");
+    assert!(fs::symlink_metadata(home.path("full")).unwrap().is_symlink());
+}
