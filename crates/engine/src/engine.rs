@@ -198,37 +198,15 @@ impl Engine {
         if max_tokens == 0 {
             return Ok(answer);
         }
-        let Some(mut token) = self.prefill(prompt, reused_tokens, on_event)? else {
+        let Some(token) = self.prefill(prompt, reused_tokens, on_event)? else {
             answer.finish = Finish::Stopped;
             return Ok(answer);
         };
         let mut text = Detokenizer::continuing(self.tokenizer.clone(), ControlTokens::Hidden);
         let start = Instant::now();
-        let first = self.stats.generated_tokens;
-        loop {
-            if self.tokenizer.is_end_of_generation(token) {
-                answer.finish = Finish::EndOfTurn;
-                break;
-            }
-            answer.tokens.push(token);
-            self.stats.generated_tokens += 1;
-            let piece = text.push(token);
-            answer.text.push_str(piece);
-            if on_event(Event::Text { text: piece, model: &self.model }) == Flow::Stop {
-                answer.finish = Finish::Stopped;
-                break;
-            }
-            if answer.tokens.len() == max_tokens {
-                break;
-            }
-            if self.history.len() == self.plan().context {
-                answer.finish = Finish::ContextFull;
-                break;
-            }
-            token = self.decode(token)?;
-        }
+        answer.finish = self.extend(&mut answer, token, max_tokens, &mut text, on_event)?;
         // The first token came out of prefill; only steps after it are decoding.
-        self.stats.decode_tokens += (self.stats.generated_tokens - first).saturating_sub(1);
+        self.stats.decode_tokens += answer.tokens.len().saturating_sub(1) as u64;
         self.stats.decode_ns += start.elapsed().as_nanos() as u64;
         let rest = text.finish();
         answer.text.push_str(rest);
@@ -236,6 +214,36 @@ impl Engine {
             on_event(Event::Text { text: rest, model: &self.model });
         }
         Ok(answer)
+    }
+
+    /// Adds `token` and what follows it to the answer, until something ends it.
+    fn extend(
+        &mut self,
+        answer: &mut Answer,
+        mut token: u32,
+        max_tokens: usize,
+        text: &mut Detokenizer,
+        on_event: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Finish, EngineError> {
+        loop {
+            if self.tokenizer.is_end_of_generation(token) {
+                return Ok(Finish::EndOfTurn);
+            }
+            answer.tokens.push(token);
+            self.stats.generated_tokens += 1;
+            let piece = text.push(token);
+            answer.text.push_str(piece);
+            if on_event(Event::Text { text: piece, model: &self.model }) == Flow::Stop {
+                return Ok(Finish::Stopped);
+            }
+            if answer.tokens.len() == max_tokens {
+                return Ok(Finish::Length);
+            }
+            if self.history.len() == self.plan().context {
+                return Ok(Finish::ContextFull);
+            }
+            token = self.decode(token)?;
+        }
     }
 
     /// Computes `tokens` from an empty lane; `on_logits(position, logits)` for the `wanted` positions.
