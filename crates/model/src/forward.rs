@@ -54,12 +54,31 @@ impl Pass<'_> {
         if let Some(pager) = &mut self.pager {
             pager.tick();
         }
+        let last = self.weights.layers.len() - 1;
+        let mut count = rows.len();
         for (index, layer) in self.weights.layers.iter().enumerate() {
             self.attention_block(index, layer, rows);
-            self.feed_forward_block(layer, rows.len())?;
+            if index == last {
+                // Keys and values are stored; from here on only rows that want logits matter.
+                count = self.keep_wanted(rows);
+            }
+            if count > 0 {
+                self.feed_forward_block(layer, count)?;
+            }
         }
-        self.head(rows, on_logits);
+        self.head(rows, count, on_logits);
         Ok(())
+    }
+
+    /// Moves the hidden states of the rows that want logits to the front, in order; returns their number.
+    fn keep_wanted(&mut self, rows: &[Row]) -> usize {
+        let width = self.config.width;
+        let mut kept = 0;
+        for (row, _) in rows.iter().enumerate().filter(|(_, row)| row.wants_logits) {
+            self.scratch.hidden.copy_within(row * width..(row + 1) * width, kept * width);
+            kept += 1;
+        }
+        kept
     }
 
     fn embed(&mut self, rows: &[Row]) {
@@ -232,40 +251,23 @@ impl Pass<'_> {
         });
     }
 
-    fn head(&mut self, rows: &[Row], on_logits: &mut dyn FnMut(usize, &[f32])) {
+    /// Logits of the `count` rows that want them, whose hidden states stand at the front.
+    fn head(&mut self, rows: &[Row], count: usize, on_logits: &mut dyn FnMut(usize, &[f32])) {
         let Pass { config, linear, scratch, weights, .. } = self;
         let (width, vocabulary) = (config.width, config.vocabulary);
-        let norm = linear.vector(weights.output_norm);
-        let mut next = 0;
-        while next < rows.len() {
-            // Gather up to LOGIT_ROWS_MAX rows that want logits, normalised.
-            let mut batch = [0usize; LOGIT_ROWS_MAX];
-            let mut len = 0;
-            while next < rows.len() && len < LOGIT_ROWS_MAX {
-                if rows[next].wants_logits {
-                    let out = &mut scratch.normed[len * width..(len + 1) * width];
-                    rms_norm(
-                        &scratch.hidden[next * width..(next + 1) * width],
-                        norm,
-                        config.norm_epsilon,
-                        out,
-                    );
-                    batch[len] = next;
-                    len += 1;
-                }
-                next += 1;
-            }
-            if len == 0 {
-                break;
-            }
+        let mut wanted = rows.iter().enumerate().filter(|(_, row)| row.wants_logits).map(|(index, _)| index);
+        for first in (0..count).step_by(LOGIT_ROWS_MAX) {
+            let len = LOGIT_ROWS_MAX.min(count - first);
+            let hidden = &scratch.hidden[first * width..];
+            norm_rows(linear, weights.output_norm, config.norm_epsilon, hidden, &mut scratch.normed, len);
             linear.load(&mut scratch.input, &scratch.normed, len, width, &[weights.output.weight.kind]);
             linear.project(&scratch.input, len, [(weights.output, &mut scratch.logits)]);
             if let Some(cap) = config.logit_soft_cap {
                 let logits = &mut scratch.logits[..len * vocabulary];
                 linear.pool.rows(logits, vocabulary, |_, row| soft_cap(row, cap));
             }
-            for (row, logits) in batch[..len].iter().zip(scratch.logits.chunks_exact(vocabulary)) {
-                on_logits(*row, logits);
+            for (row, logits) in wanted.by_ref().zip(scratch.logits.chunks_exact(vocabulary)).take(len) {
+                on_logits(row, logits);
             }
         }
     }

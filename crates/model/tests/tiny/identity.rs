@@ -86,6 +86,36 @@ fn dense_families_do_not_depend_on_chunk_or_threads() {
 }
 
 #[test]
+fn logits_do_not_depend_on_which_other_rows_want_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(40);
+    for family in [Family::Qwen3Moe, Family::Gemma3] {
+        let path = match family {
+            Family::Gemma3 => Synth::new(family).write(&folder.path().join("dense.gguf")).unwrap(),
+            _ => many_experts(folder.path(), family, WeightTypes::mixed()),
+        };
+        let run = Run { chunk: 20, ..Run::default() };
+        let all = run.logits(&path, &tokens);
+        let vocabulary = all.len() / tokens.len();
+        let mut model = run.load(&path).unwrap();
+        let mut seen = Vec::new();
+        for first in [0, 20] {
+            // Of the first chunk none, of the second two.
+            let mut rows = common::rows(&tokens[first..first + 20], first);
+            rows.iter_mut().for_each(|row| row.wants_logits = [23, 39].contains(&row.position));
+            model
+                .step(&rows, &mut |row, logits| {
+                    let at = (first + row) * vocabulary;
+                    assert!(logits == &all[at..at + vocabulary], "{family:?}, position {}", first + row);
+                    seen.push(first + row);
+                })
+                .unwrap();
+        }
+        assert_eq!(seen, [23, 39]);
+    }
+}
+
+#[test]
 fn every_disk_gives_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = tokens(40);
