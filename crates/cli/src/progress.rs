@@ -16,16 +16,16 @@ impl Progress {
             None => ProgressBar::no_length(),
         };
         let template = match total {
-            Some(_) => "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            None => "{msg} {bytes} {bytes_per_sec}",
+            Some(_) => "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
+            None => "{msg} {decimal_bytes} {decimal_bytes_per_sec}",
         };
         bar.set_style(ProgressStyle::with_template(template).expect("the template is ours"));
         Progress(bar.with_message(label.to_owned()))
     }
 
-    /// A bar of `total` tokens.
+    /// A bar of `total` tokens. It appears when the first of them are done, so it cannot tell their rate.
     pub fn tokens(label: &str, total: u64) -> Progress {
-        let template = "{msg} {wide_bar} {pos}/{len} tokens {per_sec} {eta}";
+        let template = "{msg} {wide_bar} {pos}/{len} tokens";
         let style = ProgressStyle::with_template(template).expect("the template is ours");
         Progress(ProgressBar::new(total).with_style(style).with_message(label.to_owned()))
     }

@@ -28,7 +28,8 @@ const HELP: &str = "\
 /save FILE   write the conversation as JSON
 /load FILE   go on with a saved conversation
 /bye         leave (or Ctrl-D)
-A line that ends with \\ goes on; \"\"\" begins and ends a text of several lines. Ctrl-C stops an answer.";
+A line that ends with \\ goes on; \"\"\" begins and ends a text of several lines.
+Ctrl-C stops an answer; the arrow keys bring back what was typed before.";
 
 /// Prompts shorter than this are computed before a bar would be seen.
 const PREFILL_BAR_TOKENS: usize = 128;

@@ -23,11 +23,14 @@ const EXPERTS: u32 = 32;
 const TOP_K: u32 = 2;
 const SEED: u64 = 1;
 const BUDGET_BYTES: u64 = 320_000_000;
+/// The shared flag's help names another default.
+const MEMORY_HELP: &str = "Memory for the whole process, like 1500M or 6GiB [default: 320M]";
 const CONTEXT_TOKENS: usize = 2048;
 const QUESTION: &str = "Why is the sky blue?";
 const ANSWER_TOKENS_MAX: usize = 400;
 
 #[derive(clap::Args)]
+#[command(mut_arg("memory", |memory| memory.help(MEMORY_HELP)))]
 pub struct Args {
     #[command(flatten)]
     machine: MachineArgs,

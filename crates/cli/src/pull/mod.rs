@@ -208,12 +208,12 @@ fn verify(part: Part, landing: &mut Landing, expected: Option<Digest>) -> Result
     let found = part.finish()?;
     if let Some(expected) = expected.filter(|expected| *expected != found) {
         landing.discard()?;
-        bail!("what arrived has sha256 {found}, expected {expected}; it was deleted");
+        bail!("what arrived has sha256 {found}, expected {expected}; the cached copy was deleted");
     }
     if start != *b"GGUF" {
         landing.discard()?;
         let start = String::from_utf8_lossy(&start).into_owned();
-        bail!("what arrived is no GGUF model: it starts with {start:?}, not \"GGUF\"; it was deleted");
+        bail!("what arrived is no GGUF model: it starts with {start:?}; the cached copy was deleted");
     }
     Ok(found)
 }
