@@ -39,6 +39,11 @@ impl Metadata {
         Metadata { path: path.to_path_buf(), entries: Vec::new(), index: HashMap::new() }
     }
 
+    /// The file that these were read from, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -29,3 +29,18 @@ fn what_is_no_text_is_refused() {
     assert!(error.contains("bytes.bin"), "{error}");
     home.run(&["tokenize", "tiny.gguf"]).failed(2);
 }
+
+#[test]
+fn a_damaged_vocabulary_is_refused_with_the_name_of_its_file() {
+    let home = Home::new();
+    let path = home.path("tiny.gguf");
+    Synth::new(Family::Llama).write(&path).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let key = b"tokenizer.ggml.model";
+    let at = bytes.windows(key.len()).position(|found| found == key).expect("the key");
+    // Behind the key: its type, the length of its value, then the value.
+    bytes[at + key.len() + 4 + 8] = b'X';
+    fs::write(&path, bytes).unwrap();
+    let error = home.run(&["tokenize", "tiny.gguf", "-p", "a"]).failed(1);
+    assert!(error.contains("tiny.gguf: tokenizer.ggml.model"), "{error}");
+}

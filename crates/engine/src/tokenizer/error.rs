@@ -1,4 +1,6 @@
-//! What can be wrong with a vocabulary, and with a text given to it. Knows no file: `FormatError` names it.
+//! What can be wrong with a vocabulary, and with a text given to it.
+
+use std::path::{Path, PathBuf};
 
 use adit_format::FormatError;
 
@@ -23,6 +25,10 @@ pub enum TokenizerError {
     #[error("{key}: {problem}; the file is damaged or was converted wrongly")]
     Vocabulary { key: &'static str, problem: String },
 
+    /// One of the above, in this file.
+    #[error("{}: {problem}", path.display())]
+    InFile { path: PathBuf, problem: Box<TokenizerError> },
+
     #[error("byte 0x{byte:02X} of the text has no token in this vocabulary, and neither has the unknown")]
     NoToken { byte: u8 },
 
@@ -33,5 +39,13 @@ pub enum TokenizerError {
 impl TokenizerError {
     pub(super) fn vocabulary(key: &'static str, problem: impl Into<String>) -> TokenizerError {
         TokenizerError::Vocabulary { key, problem: problem.into() }
+    }
+
+    /// Names the file, where nothing has named it yet.
+    pub(super) fn in_file(self, path: &Path) -> TokenizerError {
+        match self {
+            TokenizerError::Format(error) => TokenizerError::Format(error),
+            problem => TokenizerError::InFile { path: path.to_path_buf(), problem: Box::new(problem) },
+        }
     }
 }

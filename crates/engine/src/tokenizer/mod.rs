@@ -51,6 +51,10 @@ struct Scratch {
 
 impl Tokenizer {
     pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
+        Tokenizer::read(metadata).map_err(|error| error.in_file(metadata.path()))
+    }
+
+    fn read(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
         let model = metadata.require_str("tokenizer.ggml.model")?;
         let mut vocabulary = match model {
             "gpt2" | "gemma4" | "llama" => Vocabulary::read(metadata)?,
