@@ -8,4 +8,4 @@ mod space;
 mod upcycle;
 
 pub use error::FoundryError;
-pub use upcycle::{Report, Upcycle, upcycle};
+pub use upcycle::{EXPERTS_MAX, Report, Upcycle, upcycle};

@@ -15,7 +15,7 @@ use crate::source::Source;
 use crate::{FoundryError, perturb, space};
 
 /// As many as llama.cpp accepts.
-const EXPERTS_MAX: u32 = 1024;
+pub const EXPERTS_MAX: u32 = 1024;
 
 /// Deviation of the router's logits: the best few of some dozen experts get clearly unequal weights, and
 /// another token gets other experts.

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use adit_format::writer::Existing;
-use adit_foundry::{Report, Upcycle, upcycle};
+use adit_foundry::{EXPERTS_MAX, Report, Upcycle, upcycle};
 use anyhow::Result;
 use clap::{Subcommand, value_parser};
 
 use crate::args::ModelArgs;
+use crate::failure::Usage;
 use crate::interrupt;
 use crate::progress::{Progress, note};
 use crate::size::ByteSize;
@@ -36,7 +37,7 @@ struct UpcycleArgs {
 
     /// Experts in each layer
     #[arg(long, value_name = "N", default_value = "8")]
-    #[arg(value_parser = value_parser!(u32).range(2..))]
+    #[arg(value_parser = value_parser!(u32).range(2..=i64::from(EXPERTS_MAX)))]
     experts: u32,
 
     /// Experts that a token uses in each layer
@@ -60,6 +61,10 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn run_upcycle(args: &UpcycleArgs) -> Result<()> {
+    if args.top_k > args.experts {
+        let UpcycleArgs { experts, top_k, .. } = args;
+        return Err(Usage(format!("--top-k {top_k} is more than there are experts ({experts})")).into());
+    }
     let input = args.input.locate()?;
     let job = Upcycle {
         input: &input,

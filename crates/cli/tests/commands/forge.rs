@@ -41,6 +41,8 @@ fn what_cannot_be_upcycled_is_refused_and_leaves_nothing() {
     home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf"]).failed(1);
     assert!(!home.path("moe.gguf").exists());
     home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf", "--experts", "1"]).failed(2);
+    home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf", "--experts", "1025"]).failed(2);
+    home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf", "--experts", "4", "--top-k", "5"]).failed(2);
 }
 
 #[test]
