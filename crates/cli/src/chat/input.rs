@@ -29,7 +29,7 @@ pub enum Line {
 }
 
 pub enum Input {
-    Terminal { editor: Box<Editor<(), FileHistory>>, history: PathBuf },
+    Terminal { editor: Box<Editor<(), FileHistory>>, history: Option<PathBuf> },
     Pipe,
 }
 
@@ -44,9 +44,10 @@ impl Input {
             .context("cannot set up the history")?
             .build();
         let mut editor = Editor::with_config(config).context("cannot use the terminal")?;
-        let history = cache_folder()?.join("history.txt");
+        // Without a place for it the history lasts as long as the conversation.
+        let history = cache_folder().ok().map(|folder| folder.join("history.txt"));
         // The first conversation has none.
-        let _ = editor.load_history(&history);
+        let _ = history.as_ref().map(|history| editor.load_history(history));
         Ok(Input::Terminal { editor: Box::new(editor), history })
     }
 
@@ -104,7 +105,7 @@ impl Input {
     }
 
     fn keep_history(&mut self) {
-        if let Input::Terminal { editor, history } = self {
+        if let Input::Terminal { editor, history: Some(history) } = self {
             // A history that cannot be kept is no reason to stop talking.
             let _ = history.parent().map(fs::create_dir_all);
             let _ = editor.save_history(history);
