@@ -51,3 +51,14 @@ fn nonsense_is_wrong_usage() {
         assert!(error.contains(extra[0]) || error.contains(extra[1]), "{error}");
     }
 }
+
+#[test]
+fn the_budget_that_a_refusal_names_is_enough_for_plan_and_for_run() {
+    let home = Home::new();
+    Synth::new(Family::LlamaMoe).write(&home.path("tiny.gguf")).unwrap();
+    let refusal = home.run(&["plan", "tiny.gguf", "--memory", "1M"]).failed(1);
+    let (_, named) = refusal.split_once("raise --memory to ").expect("a way out");
+    let budget = named.split(',').next().expect("a size");
+    home.run(&["plan", "tiny.gguf", "--memory", budget]).fine();
+    home.run(&["run", "tiny.gguf", "-p", "a", "-n", "2", "--memory", budget]).fine();
+}
