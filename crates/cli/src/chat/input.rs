@@ -24,7 +24,17 @@ pub enum Line {
     /// `/name argument`
     Command(String, String),
     Nothing,
+    /// Ctrl-C: whatever was typed is thrown away.
+    Interrupted,
     /// No more will come.
+    End,
+}
+
+/// What came of asking for one line.
+enum Typed {
+    /// Without its end.
+    Line(String),
+    Interrupted,
     End,
 }
 
@@ -58,9 +68,9 @@ impl Input {
     /// The next message or command.
     pub fn read(&mut self) -> Result<Line> {
         let line = gather(&mut |prompt| {
-            let line = self.line(prompt)?;
-            self.remember(line.as_deref());
-            Ok(line)
+            let typed = self.line(prompt)?;
+            self.remember(&typed);
+            Ok(typed)
         })?;
         self.keep_history();
         Ok(line)
@@ -71,34 +81,34 @@ impl Input {
         match self {
             Input::Pipe => Ok(false),
             Input::Terminal { .. } => {
-                let said = self.line(&format!("{question} [y/N] "))?;
-                Ok(said.is_some_and(|said| ["y", "yes"].contains(&said.trim().to_lowercase().as_str())))
+                let typed = self.line(&format!("{question} [y/N] "))?;
+                let is_yes = |said: &str| ["y", "yes"].contains(&said.trim().to_lowercase().as_str());
+                Ok(matches!(typed, Typed::Line(said) if is_yes(&said)))
             }
         }
     }
 
-    /// One line without its end; `None` when there are no more.
-    fn line(&mut self, prompt: &str) -> Result<Option<String>> {
+    fn line(&mut self, prompt: &str) -> Result<Typed> {
         match self {
             Input::Terminal { editor, .. } => match editor.readline(prompt) {
-                Ok(line) => Ok(Some(line)),
-                // Ctrl-C at the prompt throws away what was typed.
-                Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
-                Err(ReadlineError::Eof) => Ok(None),
+                Ok(line) => Ok(Typed::Line(line)),
+                Err(ReadlineError::Interrupted) => Ok(Typed::Interrupted),
+                Err(ReadlineError::Eof) => Ok(Typed::End),
                 Err(error) => Err(error).context("cannot read from the terminal"),
             },
             Input::Pipe => {
                 let mut line = String::new();
                 let length = io::stdin().lock().read_line(&mut line).context("cannot read standard input")?;
                 let line = line.strip_suffix('\n').unwrap_or(&line);
-                Ok((length > 0).then(|| line.strip_suffix('\r').unwrap_or(line).to_owned()))
+                let line = line.strip_suffix('\r').unwrap_or(line);
+                Ok(if length == 0 { Typed::End } else { Typed::Line(line.to_owned()) })
             }
         }
     }
 
     /// Puts a line within reach of the arrow keys.
-    fn remember(&mut self, line: Option<&str>) {
-        if let (Input::Terminal { editor, .. }, Some(line)) = (self, line) {
+    fn remember(&mut self, typed: &Typed) {
+        if let (Input::Terminal { editor, .. }, Typed::Line(line)) = (self, typed) {
             // Not remembering it is no reason to stop talking.
             let _ = editor.add_history_entry(line);
         }
@@ -114,8 +124,12 @@ impl Input {
 }
 
 /// Joins the lines that make one message: those after a trailing backslash, and those between `"""`.
-fn gather(next: &mut dyn FnMut(&str) -> Result<Option<String>>) -> Result<Line> {
-    let Some(first) = next(FIRST_PROMPT)? else { return Ok(Line::End) };
+fn gather(next: &mut dyn FnMut(&str) -> Result<Typed>) -> Result<Line> {
+    let first = match next(FIRST_PROMPT)? {
+        Typed::Line(first) => first,
+        Typed::Interrupted => return Ok(Line::Interrupted),
+        Typed::End => return Ok(Line::End),
+    };
     if let Some(command) = first.strip_prefix('/') {
         let (name, argument) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         return Ok(Line::Command(name.to_owned(), argument.trim().to_owned()));
@@ -124,25 +138,39 @@ fn gather(next: &mut dyn FnMut(&str) -> Result<Option<String>>) -> Result<Line> 
         Some(start) => block(start, next)?,
         None => continued(first, next)?,
     };
-    Ok(if text.trim().is_empty() { Line::Nothing } else { Line::Message(text) })
+    Ok(match text {
+        None => Line::Interrupted,
+        Some(text) if text.trim().is_empty() => Line::Nothing,
+        Some(text) => Line::Message(text),
+    })
 }
 
-fn continued(first: String, next: &mut dyn FnMut(&str) -> Result<Option<String>>) -> Result<String> {
+/// The text up to a line without a trailing backslash; `None` if it was thrown away.
+fn continued(first: String, next: &mut dyn FnMut(&str) -> Result<Typed>) -> Result<Option<String>> {
     let mut text = first;
     while let Some(kept) = text.strip_suffix('\\') {
-        let more = next(NEXT_PROMPT)?.unwrap_or_default();
+        let more = match next(NEXT_PROMPT)? {
+            Typed::Line(more) => more,
+            Typed::Interrupted => return Ok(None),
+            Typed::End => String::new(),
+        };
         text = format!("{kept}\n{more}");
     }
-    Ok(text)
+    Ok(Some(text))
 }
 
-fn block(start: &str, next: &mut dyn FnMut(&str) -> Result<Option<String>>) -> Result<String> {
+/// The text up to the closing quotes; `None` if it was thrown away.
+fn block(start: &str, next: &mut dyn FnMut(&str) -> Result<Typed>) -> Result<Option<String>> {
     let mut text = start.to_owned();
     loop {
         if let Some(whole) = text.trim_end().strip_suffix(BLOCK) {
-            return Ok(whole.trim_matches('\n').to_owned());
+            return Ok(Some(whole.trim_matches('\n').to_owned()));
         }
-        let Some(more) = next(NEXT_PROMPT)? else { return Ok(text) };
+        let more = match next(NEXT_PROMPT)? {
+            Typed::Line(more) => more,
+            Typed::Interrupted => return Ok(None),
+            Typed::End => return Ok(Some(text)),
+        };
         text = format!("{text}\n{more}");
     }
 }
@@ -151,11 +179,18 @@ fn block(start: &str, next: &mut dyn FnMut(&str) -> Result<Option<String>>) -> R
 mod tests {
     use super::*;
 
+    const CTRL_C: &str = "\x03";
+
     fn gathered(lines: &[&str]) -> Vec<Line> {
-        let mut lines = lines.iter().map(|line| line.to_string());
+        let mut lines = lines.iter();
+        let mut next = || match lines.next() {
+            Some(&CTRL_C) => Typed::Interrupted,
+            Some(line) => Typed::Line(line.to_string()),
+            None => Typed::End,
+        };
         let mut found = Vec::new();
         loop {
-            found.push(gather(&mut |_| Ok(lines.next())).unwrap());
+            found.push(gather(&mut |_| Ok(next())).unwrap());
             if found.last() == Some(&Line::End) {
                 return found;
             }
@@ -183,6 +218,14 @@ mod tests {
     fn an_unfinished_text_ends_with_the_input() {
         assert_eq!(gathered(&["\"\"\"a", "b"]), [message("a\nb"), Line::End]);
         assert_eq!(gathered(&["a\\"]), [message("a\n"), Line::End]);
+    }
+
+    #[test]
+    fn an_interrupt_throws_the_whole_message_away() {
+        let expected = [Line::Interrupted, message("next"), Line::End];
+        assert_eq!(gathered(&[CTRL_C, "next"]), expected);
+        assert_eq!(gathered(&["one \\", "two \\", CTRL_C, "next"]), expected);
+        assert_eq!(gathered(&["\"\"\"", "a", CTRL_C, "next"]), expected);
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub fn talk(
         let message = match input.read()? {
             Line::End => return Ok(()),
             Line::Nothing => continue,
+            Line::Interrupted => {
+                note("(/bye or Ctrl-D leaves)");
+                continue;
+            }
             Line::Command(name, argument) => {
                 match command(&name, &argument, engine, chat, &mut input) {
                     Ok(Then::Leave) => return Ok(()),
