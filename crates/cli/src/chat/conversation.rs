@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use adit_engine::{Answer, Engine};
+use adit_engine::{Answer, Engine, Finish};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
@@ -111,8 +111,12 @@ impl Conversation {
         Ok(tokenizer.encode_conversation(&self.asked)?)
     }
 
-    /// Adds the answer to the question that `prompt` was made for.
+    /// Adds the answer to the question that `prompt` was made for. One that was stopped before its first
+    /// word is none, and the question is taken back.
     pub fn answered(&mut self, prompt: &[u32], answer: Answer) {
+        if answer.finish == Finish::Stopped && answer.text.is_empty() {
+            return self.take_back();
+        }
         self.text = std::mem::take(&mut self.asked) + &answer.text;
         self.tokens = [prompt, &answer.tokens].concat();
         self.messages.push(Message { role: Role::Assistant, content: answer.text });
@@ -148,5 +152,28 @@ impl Conversation {
         self.clear();
         self.messages = saved.messages;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str, finish: Finish) -> Answer {
+        Answer { tokens: vec![7; text.len()], text: text.to_owned(), finish, reused_tokens: 0 }
+    }
+
+    #[test]
+    fn a_question_whose_answer_was_stopped_before_its_first_word_is_forgotten() {
+        let (style, text, asked) = (Style::Raw, String::new(), String::new());
+        let mut chat = Conversation { messages: Vec::new(), style, text, tokens: Vec::new(), asked };
+        chat.ask("Why?".to_owned());
+        chat.answered(&[1], answer("", Finish::Stopped));
+        assert_eq!(chat.len(), 0);
+        for (text, finish) in [("Bec", Finish::Stopped), ("", Finish::EndOfTurn)] {
+            chat.ask("Why?".to_owned());
+            chat.answered(&[1], answer(text, finish));
+            assert_eq!(chat.messages.pop().map(|message| message.content).as_deref(), Some(text));
+        }
     }
 }

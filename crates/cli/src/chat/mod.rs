@@ -105,12 +105,15 @@ pub fn answer(
             if interrupt::pressed() || closed.is_some() { Flow::Stop } else { Flow::Continue }
         })
     })?;
+    // One that was stopped half-way would be glued to what comes next.
+    drop(bar);
     if let Some(error) = closed {
         return Err(error.into());
     }
     screen.end()?;
     match answer.finish {
         Finish::ContextFull => note("(the context is full: /clear begins anew, -c gives a longer one)"),
+        Finish::Stopped if answer.text.is_empty() => note("(stopped; the question is forgotten)"),
         Finish::Stopped => note("(stopped)"),
         Finish::EndOfTurn | Finish::Length => {}
     }

@@ -62,17 +62,19 @@ impl Screen {
     pub fn end(&mut self) -> io::Result<()> {
         if let Some(gauge) = &mut self.gauge {
             gauge.reset();
-            if self.is_terminal {
-                self.pane.end(&mut self.out, &self.figures)?;
-                return self.out.flush();
-            }
+        }
+        // Empty when not even a first token came.
+        let figures = std::mem::take(&mut self.figures);
+        if !figures.is_empty() && self.is_terminal {
+            self.pane.end(&mut self.out, &figures)?;
+            return self.out.flush();
         }
         if !std::mem::replace(&mut self.ends_with_newline, true) {
             writeln!(self.out)?;
         }
         self.out.flush()?;
-        if self.gauge.is_some() {
-            note(&self.figures);
+        if !figures.is_empty() {
+            note(&figures);
         }
         Ok(())
     }
