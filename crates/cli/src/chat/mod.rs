@@ -11,7 +11,7 @@ mod screen;
 
 use std::path::Path;
 
-use adit_engine::{Engine, Event, Finish, Flow, SamplerOptions};
+use adit_engine::{Engine, EngineError, Event, Finish, Flow, SamplerOptions};
 use anyhow::{Result, bail};
 
 use crate::interrupt;
@@ -30,6 +30,9 @@ const HELP: &str = "\
 /bye         leave (or Ctrl-D)
 A line that ends with \\ goes on; \"\"\" begins and ends a text of several lines.
 Ctrl-C stops an answer; the arrow keys bring back what was typed before.";
+
+/// The way out of a context that the conversation has filled.
+const CLEAR_HINT: &str = "; /clear begins a new conversation";
 
 /// Prompts shorter than this are computed before a bar would be seen.
 const PREFILL_BAR_TOKENS: usize = 128;
@@ -74,22 +77,28 @@ pub fn talk(
             Line::Message(text) => text,
         };
         chat.ask(message);
-        if let Err(error) = answer(engine, chat, &manner, screen) {
-            // What was asked is gone from the conversation; the next question may fit.
-            chat.take_back();
-            note(&format!("{error:#}"));
+        match answer(engine, chat, &manner, screen) {
+            Ok(Finish::ContextFull) => note(&format!("(the context is full{CLEAR_HINT})")),
+            Ok(_) => {}
+            Err(error) => {
+                // What was asked is gone from the conversation; the next question may fit.
+                chat.take_back();
+                let is_full = matches!(error.downcast_ref(), Some(EngineError::PromptTooLong { .. }));
+                note(&format!("{error:#}{}", if is_full { CLEAR_HINT } else { "" }));
+            }
         }
         manner.sampling.seed = manner.sampling.seed.wrapping_add(1);
     }
 }
 
-/// Answers the last question of `chat` on the screen and adds the answer to it.
+/// Answers the last question of `chat` on the screen and adds the answer to it. Why it ended is left to the
+/// caller to tell, except that the person stopped it.
 pub fn answer(
     engine: &mut Engine,
     chat: &mut Conversation,
     manner: &Manner,
     screen: &mut Screen,
-) -> Result<()> {
+) -> Result<Finish> {
     let prompt = chat.prompt(engine)?;
     let mut bar = None;
     let mut closed = None;
@@ -111,14 +120,14 @@ pub fn answer(
         return Err(error.into());
     }
     screen.end()?;
-    match answer.finish {
-        Finish::ContextFull => note("(the context is full: /clear begins anew, -c gives a longer one)"),
+    let finish = answer.finish;
+    match finish {
         Finish::Stopped if answer.text.is_empty() => note("(stopped; the question is forgotten)"),
         Finish::Stopped => note("(stopped)"),
-        Finish::EndOfTurn | Finish::Length => {}
+        Finish::ContextFull | Finish::EndOfTurn | Finish::Length => {}
     }
     chat.answered(&prompt, answer);
-    Ok(())
+    Ok(finish)
 }
 
 enum Then {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use adit_engine::Finish;
 use anyhow::Result;
 
 use crate::args::{ContextArgs, MachineArgs, ModelArgs, SamplingArgs, TextArgs};
@@ -53,7 +54,10 @@ pub fn run(args: Args) -> Result<()> {
     match text {
         Some(text) => {
             chat.ask(text);
-            chat::answer(&mut engine, &mut chat, &manner, &mut screen)?;
+            let finish = chat::answer(&mut engine, &mut chat, &manner, &mut screen)?;
+            if finish == Finish::ContextFull {
+                note("(the context is full; -c gives a longer one)");
+            }
         }
         None => chat::talk(&mut engine, &mut chat, manner, &mut screen)?,
     }

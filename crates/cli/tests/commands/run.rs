@@ -152,6 +152,18 @@ fn a_question_that_does_not_fit_is_told_and_forgotten() {
 }
 
 #[test]
+fn a_full_context_is_told_with_the_way_out_that_there_is() {
+    let home = home_with(Family::Llama);
+    let hints = |said: &Said| [said.stderr.contains("/clear"), said.stderr.contains("-c")];
+    let once = home.run(&["run", "tiny.gguf", "-c", "24", "-p", "a", "--temp", "0"]);
+    assert_eq!(hints(&once), [false, true], "{once:?}");
+    let talk = typed(&home, &["-c", "24"], &["a"]);
+    assert_eq!(hints(&talk), [true, false], "{talk:?}");
+    let talk = typed(&home, &["-c", "64"], &[&"word ".repeat(100)]);
+    assert_eq!(hints(&talk), [true, true], "{talk:?}");
+}
+
+#[test]
 fn clearing_begins_anew() {
     let home = home_with(Family::Llama);
     let said = typed(&home, &["-n", "6"], &["Hello", "/clear", "Hello"]).fine();
