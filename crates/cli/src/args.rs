@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use adit_engine::{LoadOptions, SamplerOptions, THREADS_MAX};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::{ValueEnum, value_parser};
 
 use crate::failure::Usage;
+use crate::progress::note;
 use crate::pull;
 use crate::size::ByteSize;
 
@@ -80,7 +82,7 @@ pub struct MachineArgs {
 
     /// Worker threads [default: as many as this process may use]
     #[arg(short, long, value_name = "THREADS")]
-    #[arg(value_parser = value_parser!(u64).range(1..=THREADS_MAX as u64))]
+    #[arg(value_parser = value_parser!(u64).range(1..=THREADS_MAX as u64), allow_negative_numbers = true)]
     threads: Option<u64>,
 
     /// How keys and values are kept
@@ -135,13 +137,38 @@ impl MachineArgs {
 pub struct ContextArgs {
     /// Context length in tokens [default: the model's own, at most 4096]
     #[arg(short, long = "ctx", value_name = "CTX")]
-    #[arg(value_parser = value_parser!(u64).range(1..=CONTEXT_MAX))]
+    #[arg(value_parser = value_parser!(u64).range(1..=CONTEXT_MAX), allow_negative_numbers = true)]
     ctx: Option<u64>,
 }
 
 impl ContextArgs {
     pub fn tokens(&self) -> Option<usize> {
         self.ctx.map(|tokens| tokens as usize)
+    }
+
+    /// Tells of a context that was asked for and is longer than what the model was trained for. It is
+    /// allowed: some models bear a little more.
+    pub fn tell_if_beyond(&self, trained: usize) {
+        if let Some(asked) = self.tokens().filter(|asked| *asked > trained) {
+            note(&format!(
+                "-c {asked} is longer than the {trained} tokens this model was trained for: answers may \
+                 degrade beyond them"
+            ));
+        }
+    }
+}
+
+/// How long an answer may become.
+#[derive(clap::Args)]
+pub struct LengthArgs {
+    /// Tokens of an answer at most, -1 for no limit [default: until the model ends or the context is full]
+    #[arg(short = 'n', long, value_name = "N", value_parser = length, allow_negative_numbers = true)]
+    tokens: Option<usize>,
+}
+
+impl LengthArgs {
+    pub fn tokens_max(&self) -> usize {
+        self.tokens.unwrap_or(usize::MAX)
     }
 }
 
@@ -150,22 +177,26 @@ impl ContextArgs {
 pub struct SamplingArgs {
     /// Temperature; 0 always takes the likeliest token
     #[arg(long, value_name = "T", default_value = "0.8", value_parser = temperature)]
+    #[arg(allow_negative_numbers = true)]
     temp: f32,
 
     /// Choose among the K likeliest tokens; 0 for all
-    #[arg(long, value_name = "K", default_value = "40")]
+    #[arg(long, value_name = "K", default_value = "40", value_parser = whole::<u32>)]
+    #[arg(allow_negative_numbers = true)]
     top_k: u32,
 
     /// Choose among the likeliest tokens that together reach probability P
     #[arg(long, value_name = "P", default_value = "0.95", value_parser = probability)]
+    #[arg(allow_negative_numbers = true)]
     top_p: f32,
 
     /// Leave out tokens less likely than P times the likeliest
     #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
+    #[arg(allow_negative_numbers = true)]
     min_p: f32,
 
     /// The same seed gives the same answer [default: another one each time]
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", value_parser = whole::<u64>, allow_negative_numbers = true)]
     seed: Option<u64>,
 }
 
@@ -184,6 +215,18 @@ impl SamplingArgs {
 /// A seed nobody chose: the clock is enough to make two runs differ.
 fn unlike_last_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// llama.cpp writes "no limit" as -1, and so do many scripts.
+fn length(text: &str) -> Result<usize, String> {
+    match text {
+        "-1" => Ok(usize::MAX),
+        _ => text.parse().map_err(|_| "a length is a whole number of tokens, or -1 for no limit".to_owned()),
+    }
+}
+
+fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("a whole number from 0 to 2^{} - 1 is needed", 8 * size_of::<T>()))
 }
 
 fn temperature(text: &str) -> Result<f32, String> {

@@ -37,6 +37,7 @@ pub fn run(args: Args) -> Result<()> {
     // planned all the same.
     let _vocabulary = Tokenizer::from_metadata(gguf.metadata());
     let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
+    args.context.tell_if_beyond(blueprint.config.context_trained);
     let plan = blueprint.plan(&options.request(blueprint.config.context_trained))?;
     let mut out = Output::stdout();
     print_sum(&plan, &mut out)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use adit_engine::Finish;
 use anyhow::Result;
 
-use crate::args::{ContextArgs, MachineArgs, ModelArgs, SamplingArgs, TextArgs};
+use crate::args::{ContextArgs, LengthArgs, MachineArgs, ModelArgs, SamplingArgs, TextArgs};
 use crate::chat::{self, Conversation, Manner, Screen};
 use crate::progress::note;
 use crate::session;
@@ -18,9 +18,8 @@ pub struct Args {
     #[command(flatten)]
     text: TextArgs,
 
-    /// Tokens of an answer at most [default: until the model ends or the context is full]
-    #[arg(short = 'n', long = "tokens", value_name = "N")]
-    tokens: Option<u32>,
+    #[command(flatten)]
+    length: LengthArgs,
 
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -44,12 +43,12 @@ pub fn run(args: Args) -> Result<()> {
     let text = args.text.given()?;
     let mut engine =
         session::load(&args.model.locate()?, &args.machine.load_options(args.context.tokens(), None))?;
+    args.context.tell_if_beyond(engine.model().config().context_trained);
     let mut chat = Conversation::new(&engine, args.raw)?;
     if !args.raw && !chat.uses_template() {
         note("this model has no chat template: it goes on with the text as it is");
     }
-    let tokens_max = args.tokens.map_or(usize::MAX, |tokens| tokens as usize);
-    let manner = Manner { sampling: args.sampling.options(), tokens_max };
+    let manner = Manner { sampling: args.sampling.options(), tokens_max: args.length.tokens_max() };
     let mut screen = Screen::stdout();
     match text {
         Some(text) => {

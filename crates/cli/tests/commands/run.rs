@@ -164,6 +164,28 @@ fn a_full_context_is_told_with_the_way_out_that_there_is() {
 }
 
 #[test]
+fn a_length_of_minus_one_is_no_limit() {
+    let home = home_with(Family::Llama);
+    let answer = |extra: &[&str]| {
+        home.run(&[&["run", "tiny.gguf", "-p", "a", "-c", "40", "--temp", "0"], extra].concat()).fine()
+    };
+    assert_eq!(answer(&["-n", "-1"]), answer(&[]));
+}
+
+#[test]
+fn a_context_beyond_what_the_model_was_trained_for_is_told_in_one_line() {
+    let home = Home::new();
+    Synth { context: 96, ..Synth::new(Family::Llama) }.write(&home.path("tiny.gguf")).unwrap();
+    for command in [&["run", "tiny.gguf", "-p", "a", "-n", "2"][..], &["plan", "tiny.gguf"]] {
+        let with = |context| home.run(&[command, &["-c", context]].concat());
+        assert_eq!(with("96").stderr, "");
+        let beyond = with("97");
+        assert!(beyond.stderr.lines().count() == 1 && beyond.stderr.contains("96 tokens"), "{beyond:?}");
+        beyond.fine();
+    }
+}
+
+#[test]
 fn clearing_begins_anew() {
     let home = home_with(Family::Llama);
     let said = typed(&home, &["-n", "6"], &["Hello", "/clear", "Hello"]).fine();
@@ -174,10 +196,15 @@ fn clearing_begins_anew() {
 #[test]
 fn nonsense_is_wrong_usage() {
     let home = home_with(Family::Llama);
-    let bad: [&[&str]; 8] = [
+    let bad: [&[&str]; 13] = [
         &["-p", "a", "-f", "b"],
         &["-p", "a", "--temp", "NaN"],
-        &["-p", "a", "--temp=-1"],
+        &["-p", "a", "--temp", "-1"],
+        &["-p", "a", "--top-p", "-0.5"],
+        &["-p", "a", "--top-k", "-2"],
+        &["-p", "a", "-n", "-2"],
+        &["-p", "a", "--seed", "-1"],
+        &["-p", "a", "-c", "-1"],
         &["-p", "a", "--top-p", "1.5"],
         &["-p", "a", "--min-p", "x"],
         &["-p", "a", "-n", "many"],
@@ -185,7 +212,8 @@ fn nonsense_is_wrong_usage() {
         &["-p", "a", "-t", "0"],
     ];
     for arguments in bad {
-        home.run(&[&["run", "tiny.gguf"], arguments].concat()).failed(2);
+        let error = home.run(&[&["run", "tiny.gguf"], arguments].concat()).failed(2);
+        assert!(!error.contains("tip:"), "a flag was taken for another: {error}");
     }
     let unread = home.run(&["run", "tiny.gguf", "-f", "missing.txt"]).failed(1);
     assert!(unread.contains("missing.txt"), "{unread}");
