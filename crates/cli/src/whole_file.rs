@@ -1,6 +1,7 @@
 //! Files that appear under their name only when they are whole: written beside it, then renamed. What is
 //! there and no ordinary file, such as `/dev/stdout` or a named pipe, is written to, never replaced.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -18,6 +19,31 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>)
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Whether [`write`] could begin, asked before the work whose result is to be written.
+pub fn check(path: &Path) -> Result<()> {
+    let checked = match fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+        // To open a pipe is to wait for its reader.
+        Ok(there) if !there.is_file() => Ok(()),
+        Ok(_) => fs::canonicalize(path).and_then(|path| try_beside(&path)),
+        Err(_) => try_beside(path),
+    };
+    checked.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn try_beside(path: &Path) -> std::io::Result<()> {
+    let beside = beside(path);
+    File::create(&beside)?;
+    fs::remove_file(&beside)
+}
+
+/// The name under which the file at `path` grows.
+fn beside(path: &Path) -> OsString {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    beside
+}
+
 fn write_through(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::new(OpenOptions::new().write(true).open(path)?);
     fill(&mut out)?;
@@ -25,8 +51,7 @@ fn write_through(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<
 }
 
 fn write_beside(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
+    let beside = beside(path);
     let write = || -> Result<()> {
         let mut out = BufWriter::new(File::create(&beside)?);
         fill(&mut out)?;

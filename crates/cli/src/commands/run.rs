@@ -9,6 +9,7 @@ use crate::args::{ContextArgs, LengthArgs, MachineArgs, ModelArgs, SamplingArgs,
 use crate::chat::{self, Conversation, Manner, Screen};
 use crate::progress::note;
 use crate::session;
+use crate::whole_file;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -40,6 +41,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
+    args.stats.as_deref().map(whole_file::check).transpose()?;
     let text = args.text.given()?;
     let mut engine =
         session::load(&args.model.locate()?, &args.machine.load_options(args.context.tokens(), None))?;

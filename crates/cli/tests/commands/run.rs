@@ -186,6 +186,17 @@ fn a_context_beyond_what_the_model_was_trained_for_is_told_in_one_line() {
 }
 
 #[test]
+fn counters_that_cannot_be_written_are_refused_before_the_answer() {
+    let home = home_with(Family::Llama);
+    fs::create_dir(home.path("folder")).unwrap();
+    for path in ["missing/stats.json", "folder"] {
+        let error = home.run(&["run", "tiny.gguf", "-p", "a", "-n", "2", "--stats", path]).failed(1);
+        assert!(error.contains("cannot write") && error.contains(path), "{error}");
+    }
+    assert_eq!(fs::read_dir(home.path("folder")).unwrap().count(), 0);
+}
+
+#[test]
 fn clearing_begins_anew() {
     let home = home_with(Family::Llama);
     let said = typed(&home, &["-n", "6"], &["Hello", "/clear", "Hello"]).fine();
