@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use adit_format::FormatError;
 use adit_format::writer::Existing;
-use adit_foundry::{EXPERTS_MAX, Report, Upcycle, upcycle};
-use anyhow::Result;
+use adit_foundry::{EXPERTS_MAX, FoundryError, Report, Upcycle, upcycle};
+use anyhow::{Error, Result, anyhow};
 use clap::{Subcommand, value_parser};
 
 use crate::args::ModelArgs;
@@ -74,7 +75,7 @@ fn run_upcycle(args: &UpcycleArgs) -> Result<()> {
         seed: args.seed,
         existing: if args.force { Existing::Replace } else { Existing::Refuse },
     };
-    let report = make(&job)?;
+    let report = make(&job).map_err(name_the_flag)?;
     note(&format!(
         "{}: {}, {} layers x {} experts of {}, {} used by a token",
         args.output.display(),
@@ -85,6 +86,16 @@ fn run_upcycle(args: &UpcycleArgs) -> Result<()> {
         report.top_k
     ));
     Ok(())
+}
+
+/// The foundry knows of no flags; who meets a file in the way wants to know the one that helps.
+fn name_the_flag(error: Error) -> Error {
+    match error.downcast_ref() {
+        Some(FoundryError::Format(FormatError::Exists { path })) => {
+            anyhow!("{}: already exists; --force replaces it, or choose another name", path.display())
+        }
+        _ => error,
+    }
 }
 
 /// Makes the model with a bar; Ctrl-C leaves nothing behind.

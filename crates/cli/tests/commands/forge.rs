@@ -28,7 +28,7 @@ fn an_existing_file_is_replaced_only_when_told_to() {
     dense(&home);
     fs::write(home.path("moe.gguf"), "precious").unwrap();
     let error = home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf"]).failed(1);
-    assert!(error.contains("moe.gguf") && error.contains("exists"), "{error}");
+    assert!(error.contains("moe.gguf: already exists") && error.contains("--force"), "{error}");
     assert_eq!(fs::read(home.path("moe.gguf")).unwrap(), b"precious");
     home.run(&["forge", "upcycle", "dense.gguf", "moe.gguf", "--force"]).fine();
     home.run(&["info", "moe.gguf"]).fine();
