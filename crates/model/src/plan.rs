@@ -105,12 +105,11 @@ pub struct Plan {
     pub kv: KvShape,
 }
 
-/// A budget that cannot work.
+/// A budget that cannot work; says the way out first, then why, in one line.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "{budget} of memory is not enough: this model needs at least {needed_mib} MiB \
-     with a context of {context} tokens\n{sum}\
-     raise --memory to {needed_mib}MiB{advice}"
+    "{budget} of memory is not enough: raise --memory to {needed_mib}MiB{advice}; \
+     with a context of {context} tokens this model needs {sum}"
 )]
 pub struct PlanError {
     budget: Bytes,
@@ -289,13 +288,12 @@ impl Needs<'_> {
     fn refusal(&self, budget: u64, fixed: Vec<Term>, request: &Request) -> PlanError {
         let chunk = request.chunk.unwrap_or(1);
         let scratch = self.scratch(chunk);
-        let mut lines = String::new();
-        let last = [term("scratch", scratch, format!("a step of {chunk} row(s)"))];
-        let slots =
-            term("slots", self.used as u64 * self.slot_bytes, format!("{} experts of one layer", self.used));
-        for term in fixed.iter().chain(&last).chain((self.experts > 0).then_some(&slots)) {
-            lines += &format!("  {:<9} {:>12}  {}\n", term.name, Bytes(term.bytes).to_string(), term.reason);
+        let mut sizes: Vec<_> = fixed.iter().map(|term| (term.name, term.bytes)).collect();
+        sizes.push(("scratch", scratch));
+        if self.experts > 0 {
+            sizes.push(("slots", self.used as u64 * self.slot_bytes));
         }
+        let sizes = sizes.into_iter().map(|(name, bytes)| format!("{name} {}", Bytes(bytes)));
         let mut advice = String::new();
         if request.context > 512 {
             advice += ", or give a shorter context with -c";
@@ -307,7 +305,7 @@ impl Needs<'_> {
             budget: Bytes(budget),
             needed_mib: self.total(scratch, self.used).div_ceil(1 << 20),
             context: request.context,
-            sum: lines,
+            sum: sizes.collect::<Vec<_>>().join(" + "),
             advice,
         }
     }

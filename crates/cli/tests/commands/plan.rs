@@ -36,10 +36,13 @@ fn a_budget_that_cannot_work_is_refused_with_one_that_does() {
     let home = Home::new();
     Synth::new(Family::LlamaMoe).write(&home.path("tiny.gguf")).unwrap();
     let error = home.run(&["plan", "tiny.gguf", "--memory", "1M"]).failed(1);
-    let needed =
-        error.split("at least ").nth(1).and_then(|rest| rest.split(" with").next()).expect("a number");
-    let with_room = format!("{}MiB", bytes(needed) / 1048576.0 + 4.0);
-    home.run(&["plan", "tiny.gguf", "--memory", &with_room]).fine();
+    let (advice, sum) = error.split_once("; ").expect("the way out, then the sum");
+    let needed = advice.split("--memory to ").nth(1).and_then(|rest| rest.split("MiB").next());
+    let needed: f64 = needed.expect("a size").parse().unwrap();
+    let (_, sum) = sum.split_once("needs ").expect("the sum");
+    let added: f64 = sum.split(" + ").map(|term| bytes(term.split_once(' ').expect("a size").1)).sum();
+    assert!((needed - added / 1048576.0 - 0.5).abs() < 1.0, "{error}");
+    assert!(error.len() < 300, "{error}");
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn the_budget_that_a_refusal_names_is_enough_for_plan_and_for_run() {
     Synth::new(Family::LlamaMoe).write(&home.path("tiny.gguf")).unwrap();
     let refusal = home.run(&["plan", "tiny.gguf", "--memory", "1M"]).failed(1);
     let (_, named) = refusal.split_once("raise --memory to ").expect("a way out");
-    let budget = named.split(',').next().expect("a size");
+    let budget = named.split([',', ';']).next().expect("a size");
     home.run(&["plan", "tiny.gguf", "--memory", budget]).fine();
     home.run(&["run", "tiny.gguf", "-p", "a", "-n", "2", "--memory", budget]).fine();
 }
