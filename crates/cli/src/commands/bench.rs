@@ -53,7 +53,7 @@ enum Format {
 }
 
 /// One object for all that was measured. In the counters the rates are the medians of the samples, tokens
-/// are those of one repetition, and the rest is of all of them and the warm-up.
+/// are those of one repetition, and reads, experts and times are of all repetitions without the warm-up.
 #[derive(Serialize)]
 struct Report {
     model: String,
@@ -82,10 +82,11 @@ pub fn run(args: Args) -> Result<()> {
     let bar = Progress::bytes("loading", Some(blueprint.backbone_bytes()));
     let model = Model::load(blueprint, plan, &mut |done| bar.set(done))?;
     drop(bar);
-    let mut bench = Bench { rows: Vec::with_capacity(model.plan().chunk), model, random: 1 };
-    let prefill_samples = repeated(args.repetitions, args.prompt, || bench.prefill(args.prompt as usize))?;
-    let decode_samples = repeated(args.repetitions, args.generate, || bench.decode(args.generate as usize))?;
-    let mut stats = Stats::of_model(&bench.model);
+    let rows = Vec::with_capacity(model.plan().chunk);
+    let mut bench = Bench { rows, measured: Stats::of_model(&model), model, random: 1 };
+    let prefill_samples = bench.repeat(args.repetitions, args.prompt, Bench::prefill)?;
+    let decode_samples = bench.repeat(args.repetitions, args.generate, Bench::decode)?;
+    let mut stats = bench.measured;
     stats.prompt_tokens = args.prompt.into();
     stats.generated_tokens = args.generate.into();
     stats.prefill_tok_per_s = median(&prefill_samples);
@@ -104,22 +105,39 @@ pub fn run(args: Args) -> Result<()> {
     report.print(args.output)
 }
 
-/// Rates of `repetitions` runs after one that warms up; none for a test of no tokens.
-fn repeated(repetitions: u32, tokens: u32, mut run: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
-    if tokens == 0 {
-        return Ok(Vec::new());
-    }
-    run()?;
-    (0..repetitions).map(|_| run()).collect()
-}
-
 struct Bench {
     model: Model,
     rows: Vec<Row>,
     random: u64,
+    /// Counters of the repetitions so far.
+    measured: Stats,
 }
 
 impl Bench {
+    /// Rates of `repetitions` runs after one that warms up and is not counted; none for a test of no tokens.
+    fn repeat(
+        &mut self,
+        repetitions: u32,
+        tokens: u32,
+        run: impl Fn(&mut Bench, usize) -> Result<f64>,
+    ) -> Result<Vec<f64>> {
+        if tokens == 0 {
+            return Ok(Vec::new());
+        }
+        run(self, tokens as usize)?;
+        let before = Stats::of_model(&self.model);
+        let samples = (0..repetitions).map(|_| run(self, tokens as usize)).collect();
+        // Less what was counted since the earlier tests' repetitions and before these.
+        let (earlier, mut sum) = (self.measured, Stats::of_model(&self.model));
+        sum.bytes_read -= before.bytes_read - earlier.bytes_read;
+        sum.expert_hits -= before.expert_hits - earlier.expert_hits;
+        sum.expert_misses -= before.expert_misses - earlier.expert_misses;
+        sum.io_wait_s -= before.io_wait_s - earlier.io_wait_s;
+        sum.compute_s -= before.compute_s - earlier.compute_s;
+        self.measured = sum;
+        samples
+    }
+
     /// Tokens a second of a prompt from an empty context; only its last position gives logits.
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
         self.model.truncate(0, 0);
