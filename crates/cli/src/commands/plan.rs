@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use adit_engine::Tokenizer;
 use adit_format::Gguf;
 use adit_model::{Blueprint, Bytes, Plan};
-use adit_pager::{FileSet, IoKind, Pager, PagerError};
+use adit_pager::{FileSet, Group, IoKind, Pager, PagerError};
 use anyhow::Result;
 
 use crate::args::{ContextArgs, MachineArgs, ModelArgs};
@@ -17,6 +17,10 @@ use crate::size::ByteSize;
 /// Long enough for a disk to show its pace, short enough to wait for.
 const MEASURE_TIME: Duration = Duration::from_millis(500);
 const MEASURE_BYTES_MAX: u64 = 1 << 30;
+/// A prompt asks for nearly all experts of a layer together; with more than this a disk gives no more.
+const PROMPT_EXPERTS: usize = 16;
+/// Larger experts keep a disk busy by themselves.
+const PROMPT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -72,7 +76,11 @@ fn print_slots(plan: &Plan, out: &mut Output) -> std::io::Result<()> {
 
 /// What the disk that holds the experts gives, read as the engine reads them.
 struct Disk {
-    bytes_per_s: f64,
+    /// Experts that a token asks for together: those of one layer.
+    token_experts: usize,
+    token_bytes_per_s: f64,
+    /// The same with more experts asked for together, as by a prompt; `None` where a token asks for as many.
+    prompt: Option<(usize, f64)>,
     backend: &'static str,
     is_direct: bool,
 }
@@ -81,35 +89,68 @@ impl Disk {
     fn measure(blueprint: &Blueprint, plan: &Plan, io: &IoKind) -> Result<Disk> {
         let paths: Vec<_> = blueprint.gguf.parts().iter().map(|part| part.path.clone()).collect();
         let files = FileSet::open(&paths, io)?;
-        let (backend, is_direct) = (files.backend(), files.is_direct());
-        let groups = blueprint.weights.groups.clone();
-        let members: Vec<u32> = groups.iter().map(|group| group.members).collect();
-        let batch = plan.token_cycle / groups.len();
-        let mut pager = Pager::new(files, groups, batch)?;
-        let start = Instant::now();
-        let mut visits = 0;
-        while start.elapsed() < MEASURE_TIME && pager.stats().bytes_read < MEASURE_BYTES_MAX {
-            // Far apart in the file and never twice in a row, so that no cache can help.
-            let group = visits * 7 % members.len();
-            let wanted = (0..batch as u32).map(|nth| (visits as u32 * 13 + nth) % members[group]);
-            let wanted: Vec<u32> = wanted.collect();
-            pager.stream(group, &wanted, |_, _| Ok::<(), PagerError>(()))?;
-            visits += 1;
+        let groups = &blueprint.weights.groups;
+        let token_experts = plan.token_cycle / groups.len();
+        // Half of a layer, so that two batches of one layer need not overlap; and no more than is planned.
+        let half = groups.iter().map(|group| group.members as usize / 2).min().unwrap_or(0);
+        let affordable = (PROMPT_BYTES_MAX / plan.slot_bytes) as usize;
+        let many = PROMPT_EXPERTS.min(half).min(affordable).min(plan.slots);
+        let prompt = match many > token_experts {
+            true => Some((many, pace(&files, groups, many)?)),
+            false => None,
+        };
+        Ok(Disk {
+            token_experts,
+            token_bytes_per_s: pace(&files, groups, token_experts)?,
+            prompt,
+            backend: files.backend(),
+            is_direct: files.is_direct(),
+        })
+    }
+}
+
+/// Bytes a second, layer after layer as in a step, with `batch` experts of a layer asked for together.
+fn pace(files: &FileSet, groups: &[Group], batch: usize) -> Result<f64, PagerError> {
+    // With as many slots as a batch has experts, a batch finds nothing of the one before it.
+    let mut pager = Pager::new(files.clone(), groups.to_vec(), batch)?;
+    let mut wanted = Vec::with_capacity(batch);
+    let mut read = |visit: usize| {
+        let (cycle, group) = (visit / groups.len(), visit % groups.len());
+        let members = groups[group].members as usize;
+        let first = cycle * batch + group * 5; // Another place in each layer.
+        wanted.clear();
+        wanted.extend((first..first + batch).map(|nth| (nth % members) as u32));
+        pager.stream(group, &wanted, |_, _| Ok::<(), PagerError>(()))?;
+        Ok::<u64, PagerError>(pager.stats().bytes_read)
+    };
+    // The first batch meets a disk that slept and memory that was never touched.
+    let before = read(0)?;
+    let start = Instant::now();
+    let mut visits = 1;
+    loop {
+        let bytes = read(visits)? - before;
+        let elapsed = start.elapsed();
+        if elapsed >= MEASURE_TIME || bytes >= MEASURE_BYTES_MAX {
+            return Ok(bytes as f64 / elapsed.as_secs_f64());
         }
-        let bytes_per_s = pager.stats().bytes_read as f64 / start.elapsed().as_secs_f64();
-        Ok(Disk { bytes_per_s, backend, is_direct })
+        visits += 1;
     }
 }
 
 fn print_speed(blueprint: &Blueprint, plan: &Plan, disk: &Disk, out: &mut Output) -> std::io::Result<()> {
     let cycle_bytes = blueprint.expert_bytes() as f64 / plan.experts as f64 * plan.token_cycle as f64;
     let how = if disk.is_direct { "past the page cache" } else { "through the page cache" };
-    writeln!(
+    let rate = |bytes_per_s: f64| ByteSize(bytes_per_s as u64);
+    write!(
         out,
-        "disk: {}/s in reads of one expert ({}, {how})",
-        ByteSize(disk.bytes_per_s as u64),
-        disk.backend
+        "disk: {}/s reading {} of a layer's experts at a time, as a token does",
+        rate(disk.token_bytes_per_s),
+        disk.token_experts
     )?;
+    if let Some((experts, bytes_per_s)) = disk.prompt {
+        write!(out, ",\n      {}/s reading {experts}, as a prompt does", rate(bytes_per_s))?;
+    }
+    writeln!(out, " ({}, {how})", disk.backend)?;
     if plan.slots >= plan.experts {
         return writeln!(
             out,
@@ -118,7 +159,7 @@ fn print_speed(blueprint: &Blueprint, plan: &Plan, disk: &Disk, out: &mut Output
     }
     // Uniform routing is the worst case: a token finds in memory what share of the experts is there.
     let uniform = cycle_bytes * (1.0 - plan.slots as f64 / plan.experts as f64);
-    let speed = |bytes: f64| disk.bytes_per_s / bytes;
+    let speed = |bytes: f64| disk.token_bytes_per_s / bytes;
     let (uniform, mostly_hits) = (speed(uniform), speed(uniform.min(cycle_bytes * 0.1)));
     let cycle = ByteSize(cycle_bytes as u64);
     writeln!(
