@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use adit_engine::{LoadOptions, SamplerOptions, THREADS_MAX};
 use adit_model::{IoKind, KvFormat};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{ValueEnum, value_parser};
 
 use crate::failure::Usage;
@@ -62,14 +62,22 @@ impl TextArgs {
     }
 }
 
+/// More than any context holds or anybody waits for; a device that never ends stops here.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
 /// A whole text file, or standard input for `-`.
 pub fn read_text(path: &Path) -> Result<String> {
     let mut text = String::new();
     let read = match path.to_str() {
-        Some("-") => std::io::stdin().read_to_string(&mut text),
-        _ => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+        Some("-") => std::io::stdin().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text),
+        _ => {
+            std::fs::File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text))
+        }
     };
     read.with_context(|| format!("cannot read {} as text", path.display()))?;
+    if text.len() as u64 > TEXT_BYTES_MAX {
+        bail!("{} has more than {}, the longest text that is read", path.display(), ByteSize(TEXT_BYTES_MAX));
+    }
     Ok(text)
 }
 

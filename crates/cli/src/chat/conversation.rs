@@ -4,7 +4,6 @@
 //! with the tokens that were computed, those of the answer as the model chose them. So a turn waits for its
 //! new words only, even where an answer would be cut into other tokens if it were read anew.
 
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use adit_engine::{Answer, Engine, Finish};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::args::read_text;
 use crate::whole_file;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,8 +143,7 @@ impl Conversation {
 
     /// Goes on with a saved conversation instead of this one.
     pub fn load(&mut self, path: &Path) -> Result<()> {
-        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let saved: Saved = serde_json::from_slice(&text)
+        let saved: Saved = serde_json::from_str(&read_text(path)?)
             .with_context(|| format!("{} is no conversation that /save wrote", path.display()))?;
         if saved.messages.last().is_some_and(|last| last.role == Role::User) {
             bail!("{} ends with a question that was never answered", path.display());

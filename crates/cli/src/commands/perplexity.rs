@@ -6,8 +6,10 @@
 //! has seen too little. An incomplete last chunk is left out.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use adit_engine::Tokenizer;
+use adit_format::Gguf;
 use anyhow::{Result, bail};
 use clap::value_parser;
 
@@ -35,29 +37,23 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let mut text = read_text(&args.file)?;
-    // llama.cpp drops one line end behind the text of a file.
-    if text.ends_with('\n') {
-        text.pop();
-    }
     let chunk_tokens = args.ctx as usize;
-    let mut engine =
-        session::load(&args.model.locate()?, &args.machine.load_options(Some(chunk_tokens), None))?;
-    let tokenizer = engine.tokenizer().clone();
-    let tokens = tokenizer.encode(&text, true, false)?;
-    let chunks = tokens.len() / chunk_tokens;
+    let model = args.model.locate()?;
+    // Before the model is loaded: its plan then counts what a long text takes.
+    let text = Text::read(&args.file, &model)?;
+    let chunks = text.tokens.len() / chunk_tokens;
     if chunks == 0 {
         bail!(
             "the text has {} tokens, one chunk needs {chunk_tokens}; give a longer text or a smaller -c",
-            tokens.len()
+            text.tokens.len()
         );
     }
-    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+    let mut engine = session::load(&model, &args.machine.load_options(Some(chunk_tokens), None))?;
     let mut score = Score::default();
     let bar = Progress::tokens("scoring", (chunks * chunk_tokens) as u64);
-    for (index, chunk) in tokens.chunks_exact(chunk_tokens).enumerate() {
+    for (index, chunk) in text.tokens.chunks_exact(chunk_tokens).enumerate() {
         let mut seen = chunk.to_vec();
-        seen[0] = bos.unwrap_or(seen[0]);
+        seen[0] = text.begin.unwrap_or(seen[0]);
         engine.logits(&seen, chunk_tokens / 2..chunk_tokens - 1, &mut |position, logits| {
             score.add(logits, chunk[position + 1]);
         })?;
@@ -68,6 +64,26 @@ pub fn run(args: Args) -> Result<()> {
     let mut out = Output::stdout();
     writeln!(out, "Final estimate: PPL = {perplexity:.4} +/- {uncertainty:.5}")?;
     Ok(out.flush()?)
+}
+
+/// What is to be scored.
+struct Text {
+    tokens: Vec<u32>,
+    /// The token that each chunk begins with, whatever the text has there.
+    begin: Option<u32>,
+}
+
+impl Text {
+    fn read(file: &Path, model: &Path) -> Result<Text> {
+        let mut text = read_text(file)?;
+        // llama.cpp drops one line end behind the text of a file.
+        if text.ends_with('\n') {
+            text.pop();
+        }
+        let tokenizer = Tokenizer::from_metadata(Gguf::open(model)?.metadata())?;
+        let begin = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+        Ok(Text { tokens: tokenizer.encode(&text, true, false)?, begin })
+    }
 }
 
 /// Sums over the scored positions of the negative logarithm of the probability of what came.

@@ -37,3 +37,14 @@ fn a_text_shorter_than_one_chunk_is_refused() {
     assert!(error.contains("512") && error.contains("-c"), "{error}");
     home.run(&["perplexity", "tiny.gguf", "-f", "text.txt", "-c", "0"]).failed(2);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_text_without_an_end_is_refused() {
+    let home = Home::new();
+    Synth::new(Family::Llama).write(&home.path("tiny.gguf")).unwrap();
+    for command in ["perplexity", "run", "tokenize"] {
+        let error = home.run(&[command, "tiny.gguf", "-f", "/dev/zero"]).failed(1);
+        assert!(error.contains("/dev/zero has more than"), "{error}");
+    }
+}
