@@ -162,6 +162,12 @@ impl Engine {
         self.template.as_ref().map(Option::as_ref)
     }
 
+    /// Refuses a text that cannot fit the context whatever its tokens are, before memory is spent on them.
+    pub fn check_length(&self, text: &str) -> Result<(), EngineError> {
+        let (tokens, context) = (text.len() / self.tokenizer.token_bytes_max().max(1), self.plan().context);
+        if tokens < context { Ok(()) } else { Err(EngineError::PromptTooLong { tokens, context }) }
+    }
+
     /// Counters since loading.
     pub fn stats(&self) -> Stats {
         self.stats.with_model(&self.model)

@@ -12,7 +12,9 @@ pub enum EngineError {
     Tokenizer(#[from] TokenizerError),
     #[error("the prompt is empty and the model has no token to begin with; give it some text")]
     EmptyPrompt,
-    #[error("the prompt has {tokens} tokens, the context holds {context}; shorten it or give a longer -c")]
+    #[error(
+        "the prompt has {tokens} tokens or more, the context holds {context}; shorten it or give a longer -c"
+    )]
     PromptTooLong { tokens: usize, context: usize },
     #[error("the vocabulary has {tokens} tokens but the embedding only {rows} rows; the file is damaged")]
     VocabularyMismatch { tokens: usize, rows: usize },

@@ -99,6 +99,7 @@ impl Conversation {
     pub fn prompt(&mut self, engine: &Engine) -> Result<Vec<u32>> {
         let tokenizer = engine.tokenizer();
         self.asked = self.render(engine)?;
+        engine.check_length(&self.asked)?;
         if !self.text.is_empty()
             && let Some(rest) = self.asked.strip_prefix(&self.text)
         {
