@@ -96,29 +96,6 @@ fn k_scales(packed: &[u8; 12]) -> (u64, u64) {
     ((a & 0x3f3f_3f3f) as u64 | scales << 32, (b & 0x3f3f_3f3f) as u64 | mins << 32)
 }
 
-macro_rules! scale_only {
-    () => {
-        #[inline(always)]
-        fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
-            // SAFETY: the token proves that the CPU has the features.
-            unsafe { (halves4([blocks[0].d, blocks[1].d, blocks[2].d, blocks[3].d]), _mm_setzero_ps()) }
-        }
-    };
-}
-
-macro_rules! scale_and_min {
-    () => {
-        #[inline(always)]
-        fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
-            // SAFETY: the token proves that the CPU has the features.
-            unsafe {
-                let [a, b, c, d] = blocks;
-                half_pairs4([(a.d, a.dmin), (b.d, b.dmin), (c.d, c.dmin), (d.d, d.dmin)])
-            }
-        }
-    };
-}
-
 impl Wide256 for BlockQ2K {
     const PAIRS: usize = 4;
 
@@ -140,7 +117,7 @@ impl Wide256 for BlockQ2K {
         unsafe { run_words(_mm_and_si128(_mm_srli_epi16::<4>(load_half(&self.scales)), _mm_set1_epi8(15))) }
     }
 
-    scale_and_min!();
+    scale_and_min!(dmin);
 }
 
 impl Wide256 for BlockQ3K {
@@ -193,7 +170,7 @@ impl Wide256 for BlockQ4K {
         unsafe { group_words(k_scales(&self.scales).1) }
     }
 
-    scale_and_min!();
+    scale_and_min!(dmin);
 }
 
 impl Wide256 for BlockQ5K {
@@ -220,7 +197,7 @@ impl Wide256 for BlockQ5K {
         unsafe { group_words(k_scales(&self.scales).1) }
     }
 
-    scale_and_min!();
+    scale_and_min!(dmin);
 }
 
 impl Wide256 for BlockQ6K {

@@ -26,29 +26,6 @@ pub trait Wide32: Format32 {
     fn scales(blocks: [&Self; 4], isa: Avx2) -> (__m128, __m128);
 }
 
-macro_rules! scale_only {
-    () => {
-        #[inline(always)]
-        fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
-            // SAFETY: the token proves that the CPU has the features.
-            unsafe { (halves4([blocks[0].d, blocks[1].d, blocks[2].d, blocks[3].d]), _mm_setzero_ps()) }
-        }
-    };
-}
-
-macro_rules! scale_and_min {
-    () => {
-        #[inline(always)]
-        fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
-            // SAFETY: the token proves that the CPU has the features.
-            unsafe {
-                let [a, b, c, d] = blocks;
-                half_pairs4([(a.d, a.m), (b.d, b.m), (c.d, c.m), (d.d, d.m)])
-            }
-        }
-    };
-}
-
 impl Wide32 for BlockQ4_0 {
     const OFFSET: i32 = 8;
     const PAIRS: usize = 8;
@@ -71,7 +48,7 @@ impl Wide32 for BlockQ4_1 {
         unsafe { nibbles(&self.qs) }
     }
 
-    scale_and_min!();
+    scale_and_min!(m);
 }
 
 impl Wide32 for BlockQ5_0 {
@@ -96,7 +73,7 @@ impl Wide32 for BlockQ5_1 {
         unsafe { _mm256_or_si256(nibbles(&self.qs), fifth_bits(self.qh)) }
     }
 
-    scale_and_min!();
+    scale_and_min!(m);
 }
 
 impl Wide32 for BlockQ8_0 {

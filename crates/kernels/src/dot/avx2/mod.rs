@@ -1,5 +1,30 @@
 //! The AVX2 kernels. Owns the choice between the path for one activation row and that for several.
 
+/// `scales` of a type whose blocks have a scale only.
+macro_rules! scale_only {
+    () => {
+        #[inline(always)]
+        fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
+            // SAFETY: the token proves that the CPU has the features.
+            unsafe { (halves4([blocks[0].d, blocks[1].d, blocks[2].d, blocks[3].d]), _mm_setzero_ps()) }
+        }
+    };
+}
+
+/// The same for types whose blocks have a minimum, in the field `$min`.
+macro_rules! scale_and_min {
+    ($min:ident) => {
+        #[inline(always)]
+        fn scales(blocks: [&Self; 4], _: Avx2) -> (__m128, __m128) {
+            // SAFETY: the token proves that the CPU has the features.
+            unsafe {
+                let [a, b, c, d] = blocks;
+                half_pairs4([(a.d, a.$min), (b.d, b.$min), (c.d, c.$min), (d.d, d.$min)])
+            }
+        }
+    };
+}
+
 mod blocks256;
 mod blocks32;
 mod floats;
