@@ -149,6 +149,23 @@ impl Wide256 for BlockQ3K {
     scale_only!();
 }
 
+/// Scales and minima of the two types that pack both in 6 bits.
+macro_rules! k_words {
+    () => {
+        #[inline(always)]
+        fn scale_words(&self, _: Avx2) -> __m256i {
+            // SAFETY: the token proves that the CPU has the features.
+            unsafe { group_words(k_scales(&self.scales).0) }
+        }
+
+        #[inline(always)]
+        fn min_words(&self, _: Avx2) -> __m256i {
+            // SAFETY: the token proves that the CPU has the features.
+            unsafe { group_words(k_scales(&self.scales).1) }
+        }
+    };
+}
+
 impl Wide256 for BlockQ4K {
     const PAIRS: usize = 8;
 
@@ -158,17 +175,7 @@ impl Wide256 for BlockQ4K {
         unsafe { nibble_of(load(part(&self.qs, group / 2)), group % 2 == 1) }
     }
 
-    #[inline(always)]
-    fn scale_words(&self, _: Avx2) -> __m256i {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { group_words(k_scales(&self.scales).0) }
-    }
-
-    #[inline(always)]
-    fn min_words(&self, _: Avx2) -> __m256i {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { group_words(k_scales(&self.scales).1) }
-    }
+    k_words!();
 
     scale_and_min!(dmin);
 }
@@ -185,17 +192,7 @@ impl Wide256 for BlockQ5K {
         }
     }
 
-    #[inline(always)]
-    fn scale_words(&self, _: Avx2) -> __m256i {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { group_words(k_scales(&self.scales).0) }
-    }
-
-    #[inline(always)]
-    fn min_words(&self, _: Avx2) -> __m256i {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { group_words(k_scales(&self.scales).1) }
-    }
+    k_words!();
 
     scale_and_min!(dmin);
 }
