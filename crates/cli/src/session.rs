@@ -4,12 +4,19 @@ use std::io::Write;
 use std::path::Path;
 
 use adit_engine::{Engine, LoadOptions, Stats};
+use adit_model::{Blueprint, Model, Plan};
 use anyhow::Result;
 
 use crate::progress::Progress;
 use crate::whole_file;
 
-/// Loads a model with a bar for its backbone.
+/// Loads a model without its vocabulary, with a bar for its backbone.
+pub fn load_model(blueprint: Blueprint, plan: Plan) -> Result<Model> {
+    let bar = Progress::bytes("loading", Some(blueprint.backbone_bytes()));
+    Ok(Model::load(blueprint, plan, &mut |done| bar.set(done))?)
+}
+
+/// Loads a model that talks, with a bar for its backbone.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Engine> {
     let mut bar: Option<Progress> = None;
     let engine = Engine::load(path, options, &mut |done, total| {

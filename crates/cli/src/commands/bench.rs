@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::{MachineArgs, ModelArgs};
 use crate::failure::Usage;
 use crate::output::Output;
-use crate::progress::Progress;
+use crate::session;
 use crate::size::ByteSize;
 
 #[derive(clap::Args)]
@@ -79,9 +79,7 @@ pub fn run(args: Args) -> Result<()> {
     let model_bytes = blueprint.gguf.bytes();
     let parameters = blueprint.gguf.tensors().iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum();
     let plan = blueprint.plan(&options.request(context))?;
-    let bar = Progress::bytes("loading", Some(blueprint.backbone_bytes()));
-    let model = Model::load(blueprint, plan, &mut |done| bar.set(done))?;
-    drop(bar);
+    let model = session::load_model(blueprint, plan)?;
     let rows = Vec::with_capacity(model.plan().chunk);
     let mut bench = Bench { rows, measured: Stats::of_model(&model), model, random: 1 };
     let prefill_samples = bench.repeat(args.repetitions, args.prompt, Bench::prefill)?;

@@ -11,6 +11,7 @@ use clap::value_parser;
 use crate::args::{MachineArgs, ModelArgs};
 use crate::failure::Usage;
 use crate::progress::{Progress, note};
+use crate::session;
 use crate::whole_file;
 
 #[derive(clap::Args)]
@@ -48,16 +49,10 @@ pub fn run(args: Args) -> Result<()> {
         );
     }
     let plan = blueprint.plan(&options.request(context))?;
-    let mut model = load(blueprint, plan)?;
+    let mut model = session::load_model(blueprint, plan)?;
     whole_file::write(&args.output, |out| compute(&mut model, &args.tokens, out))?;
     note(&format!("{context} rows of {vocabulary} logits in {}", args.output.display()));
     Ok(())
-}
-
-/// Loads a model with a bar for its backbone.
-fn load(blueprint: Blueprint, plan: adit_model::Plan) -> Result<Model> {
-    let bar = Progress::bytes("loading", Some(blueprint.backbone_bytes()));
-    Ok(Model::load(blueprint, plan, &mut |done| bar.set(done))?)
 }
 
 fn compute(model: &mut Model, tokens: &[u32], out: &mut impl Write) -> Result<()> {
