@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adit_format::Gguf;
-use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Plan, Request, Row};
+use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Plan, Request, Row, THREADS_MAX};
 
 use crate::detokenizer::{ControlTokens, Detokenizer};
 use crate::error::EngineError;
@@ -20,9 +20,6 @@ use crate::tokenizer::Tokenizer;
 
 /// The context that is planned for when nobody asks: what fits most conversations and small machines.
 const CONTEXT_DEFAULT: usize = 4096;
-
-/// As many threads as a worker pool takes; a machine with more processors leaves the rest idle.
-pub const THREADS_MAX: usize = 256;
 
 /// How to load a model.
 #[derive(Debug, Clone)]

@@ -8,8 +8,9 @@ mod stats;
 mod template;
 mod tokenizer;
 
+pub use adit_model::THREADS_MAX;
 pub use detokenizer::{ControlTokens, Detokenizer};
-pub use engine::{Answer, Engine, Event, Finish, Flow, LoadOptions, THREADS_MAX};
+pub use engine::{Answer, Engine, Event, Finish, Flow, LoadOptions};
 pub use error::EngineError;
 pub use sampler::{Sampler, SamplerOptions, greedy};
 pub use stats::Stats;

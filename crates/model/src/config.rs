@@ -86,9 +86,12 @@ pub struct Config {
 
 impl Config {
     /// Reads the metadata of a model whose tensors include a vocabulary of `vocabulary` rows.
-    pub fn read(file: &str, metadata: &Metadata, vocabulary: usize) -> Result<Config, ModelError> {
-        let architecture = metadata.require_str("general.architecture")?;
-        let family = Family::find(file, architecture)?;
+    pub fn read(
+        file: &str,
+        family: &'static Family,
+        metadata: &Metadata,
+        vocabulary: usize,
+    ) -> Result<Config, ModelError> {
         let keys = Keys { file, architecture: family.architecture, metadata };
 
         let width = keys.size("embedding_length", WIDTH_MAX)?;

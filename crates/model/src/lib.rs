@@ -21,6 +21,6 @@ pub use config::{Config, Experts};
 pub use error::ModelError;
 pub use families::Family;
 pub use forward::Row;
-pub use model::{Blueprint, Model, StepStats};
+pub use model::{Blueprint, Model, StepStats, THREADS_MAX};
 pub use plan::{BudgetSource, Bytes, FileSizes, Plan, PlanError, Request, Term};
 pub use weights::{FeedForward, Weights};

@@ -11,12 +11,16 @@ use adit_pager::{Backbone, FileSet, IoKind, Pager, PagerStats};
 
 use crate::config::{Config, Rope};
 use crate::error::ModelError;
+use crate::families::Family;
 use crate::forward::{Pass, Rotations, Row};
 use crate::linear::Linear;
 use crate::memory::Memory;
 use crate::plan::{FileSizes, Plan, Request};
 use crate::scratch::Scratch;
 use crate::weights::{Vector, Weights, file_name};
+
+/// As many threads as a worker pool takes; a machine with more processors leaves the rest idle.
+pub const THREADS_MAX: usize = Pool::THREADS_MAX;
 
 /// A model file understood but not loaded: its numbers, its weights' places, its open files.
 pub struct Blueprint {
@@ -36,11 +40,11 @@ impl Blueprint {
         let file = file_name(&gguf);
         // Before anything else: an architecture that adit does not know is refused by its name.
         let architecture = gguf.metadata().require_str("general.architecture")?;
-        crate::families::Family::find(&file, architecture)?;
+        let family = Family::find(&file, architecture)?;
         let missing = || ModelError::MissingTensor { file: file.clone(), name: "token_embd.weight".into() };
         let vocabulary =
             gguf.tensor("token_embd.weight").ok_or_else(missing)?.dims.get(1).copied().unwrap_or(1);
-        let config = Config::read(&file, gguf.metadata(), vocabulary as usize)?;
+        let config = Config::read(&file, family, gguf.metadata(), vocabulary as usize)?;
         let weights = Weights::bind(&gguf, &config)?;
         let paths: Vec<_> = gguf.parts().iter().map(|part| part.path.clone()).collect();
         let files = FileSet::open(&paths, io)?;

@@ -68,6 +68,9 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Pool {
+    /// The most threads that a pool takes, the caller counted.
+    pub const THREADS_MAX: usize = MOST_WORKERS;
+
     /// `threads` counts the caller: 1 means no helpers. Uses the best instruction set.
     pub fn new(threads: usize) -> Pool {
         Pool::with_isa(threads, Isa::best())
