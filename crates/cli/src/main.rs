@@ -32,7 +32,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return failure::report_usage(&error),
     };
-    match cli.command.run() {
+    let asked = adit_kernels::Isa::from_environment().map_err(|why| failure::Usage(why).into());
+    match asked.and_then(|_| cli.command.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }

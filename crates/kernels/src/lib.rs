@@ -28,9 +28,9 @@ mod rope;
 
 pub use activations::{ActivationFormat, Activations, activation_format};
 pub use attention::{AttentionRow, AttentionShape, attention, attention_scratch_floats};
-#[cfg(target_arch = "x86_64")]
-pub use isa::Avx2;
 pub use isa::Isa;
+#[cfg(target_arch = "x86_64")]
+pub use isa::{Avx2, Avx512};
 pub use kv::{KvFormat, KvView, encode_row};
 pub use matmul::{Job, matmul};
 pub use matrix::{Matrix, dequantize_row};

@@ -156,6 +156,9 @@ impl Tile<'_> {
             // SAFETY: the token proves that the CPU has the features of `wide`.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(token) => unsafe { wide(self, rows, scratch, token) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(token) => unsafe { wide(self, rows, scratch, token.avx2()) },
         }
     }
 

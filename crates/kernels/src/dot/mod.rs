@@ -18,6 +18,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +32,7 @@ use crate::activations::Row;
 use crate::isa::Isa;
 
 /// Most weight rows that a kernel takes at once.
-pub const TILE_ROWS: usize = 8;
+pub const TILE_ROWS: usize = 16;
 
 /// Consecutive rows of one matrix.
 pub struct WeightRows<'a> {
@@ -46,6 +48,12 @@ impl<'a> WeightRows<'a> {
     pub fn row(&self, row: usize) -> &'a [u8] {
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
     }
+
+    /// The rows from `first`, at most `count` of them.
+    pub fn part(&self, first: usize, count: usize) -> WeightRows<'a> {
+        let end = self.count().min(first + count);
+        WeightRows { bytes: &self.bytes[first * self.row_bytes..end * self.row_bytes], ..*self }
+    }
 }
 
 /// Sets `out[i][r]` to the product of weight row `r` with activation row `x[i]`, for up to [`TILE_ROWS`]
@@ -58,5 +66,7 @@ pub fn kernel(isa: Isa, kind: TensorType) -> Kernel {
         Isa::Scalar => scalar::kernel(kind),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(_) => avx2::kernel(kind),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => avx512::kernel(kind),
     }
 }

@@ -80,8 +80,13 @@ fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_RO
     match x {
         // SAFETY: the token proves that the CPU has the features.
         [x] => unsafe { vector::multiply32::<F>(isa, w, x, &mut out[0]) },
-        // SAFETY: as above.
-        _ => unsafe { tile::multiply32::<F>(isa, w, x, out) },
+        _ => {
+            for part in 0..w.count().div_ceil(tile::ROWS) {
+                let w = w.part(part * tile::ROWS, tile::ROWS);
+                // SAFETY: as above.
+                unsafe { tile::multiply32::<F>(isa, &w, x, out, part) };
+            }
+        }
     }
 }
 
@@ -90,8 +95,13 @@ fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_
     match x {
         // SAFETY: the token proves that the CPU has the features.
         [x] => unsafe { vector::multiply256::<F>(isa, w, x, &mut out[0]) },
-        // SAFETY: as above.
-        _ => unsafe { tile::multiply256::<F>(isa, w, x, out) },
+        _ => {
+            for part in 0..w.count().div_ceil(tile::ROWS) {
+                let w = w.part(part * tile::ROWS, tile::ROWS);
+                // SAFETY: as above.
+                unsafe { tile::multiply256::<F>(isa, &w, x, out, part) };
+            }
+        }
     }
 }
 

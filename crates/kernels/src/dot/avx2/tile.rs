@@ -11,6 +11,8 @@ use crate::activations::Row;
 use crate::dot::{TILE_ROWS, WeightRows};
 use crate::isa::Avx2;
 
+/// Weight rows unpacked at once.
+pub const ROWS: usize = 8;
 /// Columns unpacked at once.
 const COLS: usize = 256;
 /// Groups of 32 columns in that.
@@ -22,6 +24,12 @@ type Group = [__m256i; 8];
 /// The rows of the tile; beyond the last, the last again.
 fn eight_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; 8] {
     std::array::from_fn(|r| bytemuck::cast_slice(w.row(r.min(w.count() - 1))))
+}
+
+/// The outputs of part `part` of a tile.
+#[inline(always)]
+fn eight_of(out: &mut [f32; TILE_ROWS], part: usize) -> &mut [f32; ROWS] {
+    &mut out.as_chunks_mut().0[part]
 }
 
 /// An expression for each of eight blocks. Not `map`: its closure would not be compiled for AVX2.
@@ -117,7 +125,13 @@ fn pack32<F: Wide32>(isa: Avx2, rows: &[&[F]; 8], first: usize, count: usize, pa
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn multiply32<F: Wide32>(isa: Avx2, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+pub fn multiply32<F: Wide32>(
+    isa: Avx2,
+    w: &WeightRows<'_>,
+    x: &[Row<'_>],
+    out: &mut [[f32; TILE_ROWS]],
+    part: usize,
+) {
     let rows = eight_rows::<F>(w);
     let zero = _mm256_setzero_si256();
     let mut packed = Packed32 {
@@ -125,16 +139,22 @@ pub fn multiply32<F: Wide32>(isa: Avx2, w: &WeightRows<'_>, x: &[Row<'_>], out: 
         d: [_mm256_setzero_ps(); GROUPS],
         m: [_mm256_setzero_ps(); GROUPS],
     };
-    out.fill([0.0; TILE_ROWS]);
+    out.iter_mut().for_each(|out| *eight_of(out, part) = [0.0; ROWS]);
     for first in (0..rows[0].len()).step_by(GROUPS) {
         let count = GROUPS.min(rows[0].len() - first);
         pack32(isa, &rows, first, count, &mut packed);
         let ((fours, left), (outs, outs_left)) = (x.as_chunks::<4>(), out.as_chunks_mut::<4>());
         for (x, out) in fours.iter().zip(outs) {
-            meet32::<F, 4>(&packed, x, first..first + count, out);
+            meet32::<F, 4>(&packed, x, first..first + count, out, part);
         }
         for (x, out) in left.iter().zip(outs_left) {
-            meet32::<F, 1>(&packed, std::array::from_ref(x), first..first + count, std::array::from_mut(out));
+            meet32::<F, 1>(
+                &packed,
+                std::array::from_ref(x),
+                first..first + count,
+                std::array::from_mut(out),
+                part,
+            );
         }
     }
 }
@@ -147,11 +167,12 @@ fn meet32<F: Wide32, const N: usize>(
     x: &[Row<'_>; N],
     blocks: Range<usize>,
     out: &mut [[f32; TILE_ROWS]; N],
+    part: usize,
 ) {
     let ones = [_mm256_set1_epi16(1); 2];
     let (mut acc, mut codes, mut scales) = ([_mm256_setzero_ps(); N], [&[][..]; N], [&[][..]; N]);
     for n in 0..N {
-        acc[n] = load_floats(&out[n]);
+        acc[n] = load_floats(eight_of(&mut out[n], part));
         codes[n] = &x[n].codes.as_chunks::<32>().0[blocks.clone()];
         scales[n] = &x[n].q8[blocks.clone()];
     }
@@ -177,7 +198,7 @@ fn meet32<F: Wide32, const N: usize>(
         }
     }
     for n in 0..N {
-        store_floats(acc[n], &mut out[n]);
+        store_floats(acc[n], eight_of(&mut out[n], part));
     }
 }
 
@@ -217,7 +238,13 @@ fn pack256<F: Wide256>(isa: Avx2, rows: &[&[F]; 8], index: usize, packed: &mut P
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn multiply256<F: Wide256>(isa: Avx2, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+pub fn multiply256<F: Wide256>(
+    isa: Avx2,
+    w: &WeightRows<'_>,
+    x: &[Row<'_>],
+    out: &mut [[f32; TILE_ROWS]],
+    part: usize,
+) {
     let rows = eight_rows::<F>(w);
     let zero = _mm256_setzero_si256();
     let mut packed = Packed256 {
@@ -227,15 +254,15 @@ pub fn multiply256<F: Wide256>(isa: Avx2, w: &WeightRows<'_>, x: &[Row<'_>], out
         d: _mm256_setzero_ps(),
         dmin: _mm256_setzero_ps(),
     };
-    out.fill([0.0; TILE_ROWS]);
+    out.iter_mut().for_each(|out| *eight_of(out, part) = [0.0; ROWS]);
     for index in 0..rows[0].len() {
         pack256(isa, &rows, index, &mut packed);
         let ((fours, left), (outs, outs_left)) = (x.as_chunks::<4>(), out.as_chunks_mut::<4>());
         for (x, out) in fours.iter().zip(outs) {
-            meet256::<F, 4>(&packed, x, index, out);
+            meet256::<F, 4>(&packed, x, index, out, part);
         }
         for (x, out) in left.iter().zip(outs_left) {
-            meet256::<F, 1>(&packed, std::array::from_ref(x), index, std::array::from_mut(out));
+            meet256::<F, 1>(&packed, std::array::from_ref(x), index, std::array::from_mut(out), part);
         }
     }
 }
@@ -248,6 +275,7 @@ fn meet256<F: Wide256, const N: usize>(
     x: &[Row<'_>; N],
     index: usize,
     out: &mut [[f32; TILE_ROWS]; N],
+    part: usize,
 ) {
     let mut sums = [_mm256_setzero_si256(); N];
     let mut codes = [&x[0].codes.as_chunks::<256>().0[index]; N];
@@ -279,11 +307,11 @@ fn meet256<F: Wide256, const N: usize>(
         if F::OFFSET_BITS != 0 {
             sum = _mm256_sub_epi32(sum, _mm256_sll_epi32(bias_sum, _mm_cvtsi32_si128(F::OFFSET_BITS)));
         }
-        let mut acc = load_floats(&out[n]);
+        let mut acc = load_floats(eight_of(&mut out[n], part));
         acc = _mm256_fmadd_ps(_mm256_mul_ps(packed.d, x_d), _mm256_cvtepi32_ps(sum), acc);
         if F::HAS_MIN {
             acc = _mm256_fnmadd_ps(_mm256_mul_ps(packed.dmin, x_d), _mm256_cvtepi32_ps(bias_sum), acc);
         }
-        store_floats(acc, &mut out[n]);
+        store_floats(acc, eight_of(&mut out[n], part));
     }
 }
