@@ -30,7 +30,8 @@ impl Avx2 {
     }
 }
 
-/// Proof that the CPU has what [`Isa::Avx512`] names and what [`Avx2`] proves: only [`Avx512::new`] makes one.
+/// Proof that the CPU has what [`Isa::Avx512`] names and what [`Avx2`] proves: only [`Avx512::new`]
+/// makes one.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx512(Avx2);
