@@ -1,20 +1,34 @@
-//! The AVX-512 kernels. Owns the choice of path; formats without one here run on AVX2.
+//! The AVX-512 kernels, which multiply with VNNI. Owns the choice of path; formats without one here run on
+//! AVX2.
 
 mod blocks256;
-
+mod blocks32;
+mod lanes;
 mod tile256;
+mod tile32;
 mod turn;
 
 use adit_format::TensorType;
-use adit_format::blocks::{BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
+use adit_format::blocks::{
+    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
+    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
+};
 
 use super::{Kernel, TILE_ROWS, WeightRows, avx2};
 use crate::activations::Row;
 use crate::isa::Avx512;
+use blocks32::Wide32;
 use blocks256::Wide256;
 
 pub fn kernel(kind: TensorType) -> Kernel {
     match kind {
+        TensorType::Q4_0 => rows32::<BlockQ4_0>,
+        TensorType::Q4_1 => rows32::<BlockQ4_1>,
+        TensorType::Q5_0 => rows32::<BlockQ5_0>,
+        TensorType::Q5_1 => rows32::<BlockQ5_1>,
+        TensorType::Q8_0 => rows32::<BlockQ8_0>,
+        TensorType::Iq4Nl => rows32::<BlockIq4Nl>,
+        TensorType::Mxfp4 => rows32::<BlockMxfp4>,
         TensorType::Q2K => rows256::<BlockQ2K>,
         TensorType::Q3K => rows256::<BlockQ3K>,
         TensorType::Q4K => rows256::<BlockQ4K>,
@@ -28,6 +42,11 @@ pub fn kernel(kind: TensorType) -> Kernel {
 /// A kernel is a plain function, so it cannot carry the token: it asks again, which costs a cached load.
 fn token() -> Avx512 {
     Avx512::new().expect("an AVX-512 kernel was chosen on a CPU that has it")
+}
+
+fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+    // SAFETY: the token proves that the CPU has the features.
+    unsafe { tile32::multiply::<F>(token(), w, x, out) }
 }
 
 fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
