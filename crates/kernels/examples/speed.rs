@@ -1,7 +1,9 @@
 //! How fast the products are on this machine: `cargo run --release -p adit-kernels --example speed -- 2`
-//! prints, for each format, GB/s of weights met by 1 activation row and Gop/s at 64 rows, for 4096 columns,
-//! with 2 threads. Weights come from memory (a turn walks through 128 MB of them) and, to see what the
-//! instructions alone could do, from the second-level cache with one thread.
+//! prints, for each format, GB/s of weights met by 1 activation row and Gop/s at 2 to 512 rows, for 4096
+//! columns, with 2 threads. Weights of the first come from memory (a turn walks through 128 MB of them) and,
+//! to see what the instructions alone could do, from the second-level cache with one thread. A format named
+//! behind the threads is measured alone, and columns behind it are taken for 4096; `ADIT_ISA` picks the
+//! instruction set.
 
 #[path = "../tests/common/random.rs"]
 mod random;
@@ -14,8 +16,8 @@ use adit_kernels::{Activations, Isa, Job, Matrix, Pool, activation_format, matmu
 use random::{Random, activations};
 use weights::{KINDS, weights};
 
-const COLS: usize = 4096;
 const BYTES: usize = 128 << 20;
+const BATCHES: [usize; 7] = [2, 4, 7, 16, 23, 64, 512];
 /// Weights of one timed turn.
 const PART_BYTES: usize = 4 << 20;
 
@@ -34,6 +36,7 @@ fn seconds(turns: usize, mut f: impl FnMut(usize)) -> f64 {
 fn main() {
     let threads = std::env::args().nth(1).map_or(1, |arg| arg.parse().expect("a number of threads"));
     let only = std::env::args().nth(2);
+    let cols = std::env::args().nth(3).map_or(4096, |arg| arg.parse().expect("a number of columns"));
     let pool = Pool::new(threads);
     println!("{threads} threads, {}", Isa::best().name());
     let words = vec![1u64; BYTES / 8];
@@ -45,21 +48,23 @@ fn main() {
         });
     });
     println!("plain reading: {:.1} GB/s", PART_BYTES as f64 / read / 1e9);
-    println!("{:8} {:>8} {:>8} {:>8}", "format", "GB/s", "in cache", "Gop/s");
+    print!("{:8} {:>8} {:>8}", "format", "GB/s", "in cache");
+    BATCHES.iter().for_each(|batch| print!(" {batch:>6}"));
+    println!(" rows: Gop/s");
     for kind in KINDS.into_iter().filter(|kind| only.as_ref().is_none_or(|only| only == kind.name())) {
         let format = [activation_format(kind).expect("a format with kernels")];
-        let row_bytes = kind.row_bytes(COLS).expect("whole blocks");
-        let pattern = weights(kind, 64, COLS, &mut Random(1));
+        let row_bytes = kind.row_bytes(cols).expect("whole blocks");
+        let pattern = weights(kind, 64, cols, &mut Random(1));
         let bytes: Vec<u8> = pattern.iter().copied().cycle().take(BYTES).collect();
         // Multiplies some rows, each turn the next ones; answers with the seconds of a turn.
         let speed = |pool: &Pool, batch: usize, rows: usize, parts: usize, turns: usize| {
-            let x = activations(batch * COLS, &mut Random(2));
-            let mut quantised = Activations::new(batch, COLS, &format);
-            quantised.quantize(pool, &x, batch, COLS, &format);
+            let x = activations(batch * cols, &mut Random(2));
+            let mut quantised = Activations::new(batch, cols, &format);
+            quantised.quantize(pool, &x, batch, cols, &format);
             let mut out = vec![0.0; batch * rows];
             seconds(turns, |turn| {
                 let part = &bytes[turn % parts * rows * row_bytes..][..rows * row_bytes];
-                let weights = Matrix::new(kind, rows, COLS, part).expect("whole rows");
+                let weights = Matrix::new(kind, rows, cols, part).expect("whole rows");
                 matmul(pool, &quantised, None, &mut [Job { weights, out: &mut out, out_stride: rows }]);
             })
         };
@@ -67,7 +72,12 @@ fn main() {
         let one = (rows * row_bytes) as f64 / speed(&pool, 1, rows, BYTES / PART_BYTES, 200) / 1e9;
         let rows = (256 << 10) / row_bytes;
         let cached = (rows * row_bytes) as f64 / speed(&Pool::new(1), 1, rows, 1, 1000) / 1e9;
-        let many = (2 * 64 * 256 * COLS) as f64 / speed(&pool, 64, 256, 1, 20) / 1e9;
-        println!("{:8} {one:8.1} {cached:8.1} {many:8.1}", kind.name());
+        print!("{:8} {one:8.1} {cached:8.1}", kind.name());
+        for batch in BATCHES {
+            let turns = 40 + 1000 / batch;
+            let many = (2 * batch * 512 * cols) as f64 / speed(&pool, batch, 512, 1, turns) / 1e9;
+            print!(" {many:6.0}");
+        }
+        println!();
     }
 }

@@ -2,20 +2,26 @@
 //! no formats.
 //!
 //! The unit of work is a run of weight rows of one job, against all selected activation rows: weights are
-//! what memory delivers slowly, so each is touched by one thread, once for every [`BATCH_ROWS`] rows.
+//! what memory delivers slowly, so each is touched by one thread, once for every batch of rows.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::activations::{Activations, Row, activation_format};
-use crate::dot::{Kernel, TILE_ROWS, WeightRows, kernel};
+use crate::activations::{ActivationFormat, Activations, Row, activation_format};
+use crate::dot::{Kernel, TILE_ROWS, TILES, WeightRows, kernel};
 use crate::matrix::Matrix;
 use crate::pool::Pool;
 
-/// Activation rows that meet a tile of weights before the next tile is touched.
-const BATCH_ROWS: usize = 64;
-/// Tiles whose products are written together: whole cache lines of the output.
-const TILES: usize = 2;
+/// Most activation rows that meet a tile of weights before the next tile is touched: unpacking a tile then
+/// costs a hundredth of multiplying it.
+const BATCH_ROWS: usize = 512;
+/// Rows of smaller calls, which take less room on the stack.
+const FEW_ROWS: usize = 8;
+const SOME_ROWS: usize = 64;
+/// Bytes of those rows: they stay in a second-level cache while tiles pass.
+const BATCH_BYTES: usize = 512 * 1024;
+/// Rows in a batch are a multiple of this, the most that a kernel takes at once.
+const ROUND_ROWS: usize = 16;
 /// Weight bytes times rows taken at once: memory delivers long runs fastest, and yet a descheduled thread
 /// should hold up little.
 const PIECE_BYTES: usize = 128 * 1024;
@@ -57,6 +63,11 @@ pub fn matmul(pool: &Pool, x: &Activations, select: Option<&[u32]>, jobs: &mut [
                 let kernel = kernel(pool.isa(), target.weights.kind);
                 let weight_rows =
                     (start - first) * TILE_ROWS..target.weights.rows.min((end - first) * TILE_ROWS);
+                let multiply = match rows {
+                    rows if rows <= FEW_ROWS => multiply::<FEW_ROWS>,
+                    rows if rows <= SOME_ROWS => multiply::<SOME_ROWS>,
+                    _ => multiply::<BATCH_ROWS>,
+                };
                 // SAFETY: `ranges` hands out every tile once, so nobody else writes these outputs, and
                 // `check` has shown that they lie inside `out`.
                 unsafe { multiply(kernel, x, select, rows, &target, weight_rows) };
@@ -109,11 +120,19 @@ impl<'b> SharedJobs<'_, 'b> {
     }
 }
 
-/// Multiplies `weight_rows` of one job with all selected rows.
+/// Rows of `cols` activations that meet a tile in one go: equal shares of `rows`.
+fn batch_rows(rows: usize, cols: usize, format: ActivationFormat) -> usize {
+    let bytes = cols * if format == ActivationFormat::F32 { size_of::<f32>() } else { 1 };
+    let most = (BATCH_BYTES / bytes).clamp(ROUND_ROWS, BATCH_ROWS) / ROUND_ROWS * ROUND_ROWS;
+    rows.div_ceil(rows.div_ceil(most)).next_multiple_of(ROUND_ROWS)
+}
+
+/// Multiplies `weight_rows` of one job with all selected rows, at most `ROWS` of them at a time: few, so that
+/// a call for few rows touches little memory of its own.
 ///
 /// # Safety
 /// `out[i * out_stride + r]` must be valid for all of them, and nobody else may touch it.
-unsafe fn multiply(
+unsafe fn multiply<const ROWS: usize>(
     kernel: Kernel,
     x: &Activations,
     select: Option<&[u32]>,
@@ -121,26 +140,26 @@ unsafe fn multiply(
     target: &Target<'_>,
     weight_rows: Range<usize>,
 ) {
-    let mut batch_x = [Row::default(); BATCH_ROWS];
-    let mut products = [[[0.0f32; TILE_ROWS]; BATCH_ROWS]; TILES];
+    let mut batch_x = [Row::default(); ROWS];
+    let mut products = [[[0.0f32; TILE_ROWS]; ROWS]; TILES];
     let row_bytes = target.weights.row_bytes();
     let format = activation_format(target.weights.kind).expect("checked");
-    for batch in (0..rows).step_by(BATCH_ROWS) {
-        let batch_x = &mut batch_x[..BATCH_ROWS.min(rows - batch)];
+    let batch_rows = batch_rows(rows, x.cols(), format).min(ROWS);
+    for batch in (0..rows).step_by(batch_rows) {
+        let batch_x = &mut batch_x[..batch_rows.min(rows - batch)];
         for (row, x_row) in (batch..).zip(batch_x.iter_mut()) {
             *x_row = x.row(format, select.map_or(row, |ids| ids[row] as usize));
         }
         for start in weight_rows.clone().step_by(TILES * TILE_ROWS) {
             let end = weight_rows.end.min(start + TILES * TILE_ROWS);
-            for (first, products) in (start..end).step_by(TILE_ROWS).zip(&mut products) {
-                let bytes = target.weights.row_range(first, end.min(first + TILE_ROWS));
-                kernel(&WeightRows { bytes, row_bytes }, batch_x, &mut products[..batch_x.len()]);
-            }
-            for index in 0..batch_x.len() {
-                let place = (batch + index) * target.out_stride + start;
+            let tiles = WeightRows { bytes: target.weights.row_range(start, end), row_bytes };
+            let products = &mut products.as_flattened_mut()[..TILES * batch_x.len()];
+            kernel(&tiles, batch_x, products);
+            for (index, row) in (batch..batch + batch_x.len()).enumerate() {
+                let place = row * target.out_stride + start;
                 // SAFETY: by our contract.
                 let out = unsafe { std::slice::from_raw_parts_mut(target.out.add(place), end - start) };
-                for (out, products) in out.chunks_mut(TILE_ROWS).zip(&products) {
+                for (out, products) in out.chunks_mut(TILE_ROWS).zip(products.chunks(batch_x.len())) {
                     // A copy of known length is one instruction.
                     match out.first_chunk_mut() {
                         Some(whole) => *whole = products[index],

@@ -1,4 +1,4 @@
-//! Dot products of a tile of weight rows with activation rows. Owns the choice of kernel for a format and
+//! Dot products of tiles of weight rows with activation rows. Owns the choice of kernel for a format and
 //! an instruction set; knows no threads.
 //!
 //! # The accumulation rule
@@ -31,8 +31,10 @@ use adit_format::TensorType;
 use crate::activations::Row;
 use crate::isa::Isa;
 
-/// Most weight rows that a kernel takes at once.
+/// Weight rows of a tile, one to each 32-bit lane of the widest registers.
 pub const TILE_ROWS: usize = 16;
+/// Most tiles that a kernel takes at once.
+pub const TILES: usize = 2;
 
 /// Consecutive rows of one matrix.
 pub struct WeightRows<'a> {
@@ -56,9 +58,21 @@ impl<'a> WeightRows<'a> {
     }
 }
 
-/// Sets `out[i][r]` to the product of weight row `r` with activation row `x[i]`, for up to [`TILE_ROWS`]
-/// weight rows; what lies in `out[i]` behind them is undefined.
+/// Sets `out[t * x.len() + i][r]` to the product of row `r` of the `t`th tile of weights with activation row
+/// `x[i]`. `w` holds [`TILES`] tiles or less, `out` has room for so many; what belongs to no row is undefined.
 pub type Kernel = fn(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]);
+
+/// Hands a kernel's work on tile by tile.
+fn each_tile(
+    w: &WeightRows<'_>,
+    x: &[Row<'_>],
+    out: &mut [[f32; TILE_ROWS]],
+    multiply: impl Fn(&WeightRows<'_>, &mut [[f32; TILE_ROWS]]),
+) {
+    for (tile, out) in out.chunks_exact_mut(x.len()).enumerate().take(w.count().div_ceil(TILE_ROWS)) {
+        multiply(&w.part(tile * TILE_ROWS, TILE_ROWS), out);
+    }
+}
 
 /// The kernel for weights of type `kind`, which must have an activation format.
 pub fn kernel(isa: Isa, kind: TensorType) -> Kernel {

@@ -6,7 +6,7 @@ use adit_format::blocks::{
     BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
 };
 
-use super::{Kernel, TILE_ROWS, WeightRows};
+use super::{Kernel, TILE_ROWS, WeightRows, each_tile};
 use crate::activations::{Row, run_place};
 use crate::formats::{Format32, Format256, f16_to_f32};
 
@@ -43,11 +43,13 @@ fn tile(
     out: &mut [[f32; TILE_ROWS]],
     dot: impl Fn(&[u8], &Row<'_>) -> f32,
 ) {
-    for (out, x) in out.iter_mut().zip(x) {
-        for (row, out) in out[..w.count()].iter_mut().enumerate() {
-            *out = dot(w.row(row), x);
+    each_tile(w, x, out, |w, out| {
+        for (out, x) in out.iter_mut().zip(x) {
+            for (row, out) in out[..w.count()].iter_mut().enumerate() {
+                *out = dot(w.row(row), x);
+            }
         }
-    }
+    });
 }
 
 fn tile32<F: Format32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {

@@ -38,7 +38,7 @@ use adit_format::blocks::{
     BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
 };
 
-use super::{Kernel, TILE_ROWS, WeightRows};
+use super::{Kernel, TILE_ROWS, WeightRows, each_tile};
 use crate::activations::Row;
 use crate::isa::Avx2;
 use blocks32::Wide32;
@@ -77,7 +77,7 @@ fn token() -> Avx2 {
 
 fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let isa = token();
-    match x {
+    each_tile(w, x, out, |w, out| match x {
         // SAFETY: the token proves that the CPU has the features.
         [x] => unsafe { vector::multiply32::<F>(isa, w, x, &mut out[0]) },
         _ => {
@@ -87,12 +87,12 @@ fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_RO
                 unsafe { tile::multiply32::<F>(isa, &w, x, out, part) };
             }
         }
-    }
+    });
 }
 
 fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let isa = token();
-    match x {
+    each_tile(w, x, out, |w, out| match x {
         // SAFETY: the token proves that the CPU has the features.
         [x] => unsafe { vector::multiply256::<F>(isa, w, x, &mut out[0]) },
         _ => {
@@ -102,13 +102,15 @@ fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_
                 unsafe { tile::multiply256::<F>(isa, &w, x, out, part) };
             }
         }
-    }
+    });
 }
 
 fn floats<F: WideFloat>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let isa = token();
-    for (x, out) in x.iter().zip(out) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe { floats::multiply::<F>(isa, w, x.floats, out) };
-    }
+    each_tile(w, x, out, |w, out| {
+        for (x, out) in x.iter().zip(out) {
+            // SAFETY: the token proves that the CPU has the features.
+            unsafe { floats::multiply::<F>(isa, w, x.floats, out) };
+        }
+    });
 }

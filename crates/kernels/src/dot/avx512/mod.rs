@@ -14,7 +14,7 @@ use adit_format::blocks::{
     BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
 };
 
-use super::{Kernel, TILE_ROWS, WeightRows, avx2};
+use super::{Kernel, TILE_ROWS, WeightRows, avx2, each_tile};
 use crate::activations::Row;
 use crate::isa::Avx512;
 use blocks32::Wide32;
@@ -50,9 +50,9 @@ fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_RO
 }
 
 fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
-    match x {
+    each_tile(w, x, out, |w, out| match x {
         [_] => avx2::kernel(F::KIND)(w, x, out),
         // SAFETY: the token proves that the CPU has the features.
         _ => unsafe { tile256::multiply::<F>(token(), w, x, out) },
-    }
+    });
 }

@@ -1,5 +1,5 @@
-//! Several activation rows on formats of 32-blocks: 16 weight rows are unpacked once for each 256 columns,
-//! turned so that every 32-bit lane belongs to one row, and met by all activation rows.
+//! Several activation rows on formats of 32-blocks: two tiles of weight rows are unpacked once for each 256
+//! columns, turned so that every 32-bit lane belongs to one row, and met by all activation rows.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -7,31 +7,38 @@ use std::ops::Range;
 use super::blocks32::{Group, Heads, Wide32};
 use super::lanes::*;
 use crate::activations::Row;
-use crate::dot::{TILE_ROWS, WeightRows};
+use crate::dot::{TILE_ROWS, TILES, WeightRows};
 use crate::isa::Avx512;
 
 /// Groups of 32 columns unpacked at once.
 const GROUPS: usize = 8;
 
-/// Some columns of 16 rows.
+/// Some columns of two tiles of weight rows.
 struct Packed {
-    codes: [Group; GROUPS],
-    d: [__m512; GROUPS],
-    m: [__m512; GROUPS],
+    codes: [[Group; TILES]; GROUPS],
+    d: [[__m512; TILES]; GROUPS],
+    m: [[__m512; TILES]; GROUPS],
 }
 
-/// The rows of the tile; beyond the last, the last again.
-fn sixteen_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; TILE_ROWS] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row(r.min(w.count() - 1))))
+/// The rows of a tile; beyond the last, the last again.
+fn tile_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, tile: usize) -> [&'a [F]; TILE_ROWS] {
+    std::array::from_fn(|r| bytemuck::cast_slice(w.row((tile * TILE_ROWS + r).min(w.count() - 1))))
 }
 
+/// Unpacks `blocks`, at most [`GROUPS`] of them, of one tile.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn pack<F: Wide32>(isa: Avx512, rows: &[&[F]; TILE_ROWS], blocks: Range<usize>, packed: &mut Packed) {
-    let count = blocks.len().min(GROUPS);
+fn pack<F: Wide32>(
+    isa: Avx512,
+    rows: &[&[F]; TILE_ROWS],
+    blocks: Range<usize>,
+    tile: usize,
+    packed: &mut Packed,
+) {
     // All heads come before the first use of one: a load of what has just been stored in pieces would wait.
     let mut heads = [Heads { scales: [0; TILE_ROWS], high_bits: [0; TILE_ROWS] }; GROUPS];
     for (r, row) in rows.iter().enumerate() {
+        ask_ahead(row, blocks.clone());
         for (block, heads) in row[blocks.clone()].iter().zip(&mut heads) {
             heads.scales[r] = block.scale_bits();
             if let Some(bits) = block.high_bits() {
@@ -39,49 +46,68 @@ fn pack<F: Wide32>(isa: Avx512, rows: &[&[F]; TILE_ROWS], blocks: Range<usize>, 
             }
         }
     }
-    for g in 0..count {
-        let mut group = [&rows[0][blocks.start + g]; TILE_ROWS];
+    for (g, index) in blocks.enumerate().take(GROUPS) {
+        let mut group = [&rows[0][index]; TILE_ROWS];
         for r in 1..TILE_ROWS {
-            group[r] = &rows[r][blocks.start + g];
+            group[r] = &rows[r][index];
         }
-        packed.codes[g] = F::codes(&group, &heads[g], isa);
-        (packed.d[g], packed.m[g]) = F::scales(&heads[g], isa);
+        packed.codes[g][tile] = F::codes(&group, &heads[g], isa);
+        (packed.d[g][tile], packed.m[g][tile]) = F::scales(&heads[g], isa);
+    }
+}
+
+/// Asks for the blocks of this row that are unpacked after these, or at its end for the first ones of the row
+/// that follows when the tiles do: the hardware does not foresee them, for many short streams run side by
+/// side.
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+fn ask_ahead<F>(row: &[F], blocks: Range<usize>) {
+    let next = if blocks.end < row.len() { blocks.end } else { row.len() * TILES * TILE_ROWS };
+    let start = row.as_ptr().wrapping_add(next).cast::<u8>();
+    for line in 0..=(GROUPS * size_of::<F>()).div_ceil(64) {
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * 64).cast());
     }
 }
 
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub fn multiply<F: Wide32>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
-    let rows = sixteen_rows::<F>(w);
+    let rows = [tile_rows::<F>(w, 0), tile_rows::<F>(w, 1)];
     let mut packed = Packed {
-        codes: [[_mm512_setzero_si512(); 8]; GROUPS],
-        d: [_mm512_setzero_ps(); GROUPS],
-        m: [_mm512_setzero_ps(); GROUPS],
+        codes: [[[_mm512_setzero_si512(); 8]; TILES]; GROUPS],
+        d: [[_mm512_setzero_ps(); TILES]; GROUPS],
+        m: [[_mm512_setzero_ps(); TILES]; GROUPS],
     };
     out.fill([0.0; TILE_ROWS]);
-    for first in (0..rows[0].len()).step_by(GROUPS) {
-        let blocks = first..rows[0].len().min(first + GROUPS);
-        pack(isa, &rows, blocks.clone(), &mut packed);
-        let (x, out) = meet_all::<F, 8>(&packed, blocks.clone(), x, out);
+    let (first_out, second_out) = out.split_at_mut(x.len());
+    let total = rows[0][0].len();
+    for first in (0..total).step_by(GROUPS) {
+        let blocks = first..total.min(first + GROUPS);
+        for (tile, rows) in rows.iter().enumerate() {
+            pack(isa, rows, blocks.clone(), tile, &mut packed);
+        }
+        let out = [&mut *first_out, &mut *second_out];
         let (x, out) = meet_all::<F, 4>(&packed, blocks.clone(), x, out);
         let (x, out) = meet_all::<F, 2>(&packed, blocks.clone(), x, out);
         meet_all::<F, 1>(&packed, blocks, x, out);
     }
 }
 
-/// Multiplies with `N` activation rows at a time; gives back the rows that are left, fewer than `N`.
+/// Multiplies with `N` activation rows at a time; gives back those that are left, fewer than `N`.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 fn meet_all<'x, 'out, F: Wide32, const N: usize>(
     packed: &Packed,
     blocks: Range<usize>,
     x: &'x [Row<'x>],
-    out: &'out mut [[f32; TILE_ROWS]],
-) -> (&'x [Row<'x>], &'out mut [[f32; TILE_ROWS]]) {
-    let ((x, x_left), (out, out_left)) = (x.as_chunks::<N>(), out.as_chunks_mut::<N>());
-    for (x, out) in x.iter().zip(out) {
-        meet::<F, N>(packed, blocks.clone(), x, out);
+    [first_out, second_out]: [&'out mut [[f32; TILE_ROWS]]; TILES],
+) -> (&'x [Row<'x>], [&'out mut [[f32; TILE_ROWS]]; TILES]) {
+    let (x, x_left) = x.as_chunks::<N>();
+    let (first_out, first_left) = first_out.as_chunks_mut::<N>();
+    let (second_out, second_left) = second_out.as_chunks_mut::<N>();
+    for ((x, first_out), second_out) in x.iter().zip(first_out).zip(second_out) {
+        meet::<F, N>(packed, blocks.clone(), x, [first_out, second_out]);
     }
-    (x_left, out_left)
+    (x_left, [first_left, second_left])
 }
 
 /// Adds the products of some blocks to `out`.
@@ -91,37 +117,47 @@ fn meet<F: Wide32, const N: usize>(
     packed: &Packed,
     blocks: Range<usize>,
     x: &[Row<'_>; N],
-    out: &mut [[f32; TILE_ROWS]; N],
+    out: [&mut [[f32; TILE_ROWS]; N]; TILES],
 ) {
-    let (mut acc, mut codes, mut scales) = ([_mm512_setzero_ps(); N], [&[][..]; N], [&[][..]; N]);
+    let (mut codes, mut scales) = ([&[][..]; N], [&[][..]; N]);
+    let mut acc = [[_mm512_setzero_ps(); TILES]; N];
     for n in 0..N {
-        acc[n] = load_floats(&out[n]);
         codes[n] = &x[n].codes.as_chunks::<32>().0[blocks.clone()];
         scales[n] = &x[n].q8[blocks.clone()];
+        for t in 0..TILES {
+            acc[n][t] = load_floats(&out[t][n]);
+        }
     }
     for g in 0..blocks.len().min(GROUPS) {
         // Sums begin at what the offset of the codes makes too much.
-        let mut sums = [_mm512_setzero_si512(); N];
+        let mut sums = [[_mm512_setzero_si512(); TILES]; N];
         if F::OFFSET != 0 {
             for n in 0..N {
-                sums[n] = _mm512_set1_epi32(-F::OFFSET * scales[n][g].code_sum);
+                sums[n] = [_mm512_set1_epi32(-F::OFFSET * scales[n][g].code_sum); TILES];
             }
         }
         for q in 0..8 {
             for n in 0..N {
-                sums[n] = add_products(sums[n], packed.codes[g][q], codes[n][g].as_chunks::<4>().0[q]);
+                let x = codes[n][g].as_chunks::<4>().0[q];
+                for (sum, group) in sums[n].iter_mut().zip(&packed.codes[g]) {
+                    *sum = add_products(*sum, group[q], x);
+                }
             }
         }
         for n in 0..N {
-            let scale = &scales[n][g];
-            let d = _mm512_mul_ps(packed.d[g], _mm512_set1_ps(scale.d));
-            acc[n] = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(sums[n]), acc[n]);
-            if F::HAS_MIN {
-                acc[n] = _mm512_fmadd_ps(packed.m[g], _mm512_set1_ps(scale.sum), acc[n]);
+            let (x_d, x_sum) = (_mm512_set1_ps(scales[n][g].d), _mm512_set1_ps(scales[n][g].sum));
+            for t in 0..TILES {
+                let d = _mm512_mul_ps(packed.d[g][t], x_d);
+                acc[n][t] = _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(sums[n][t]), acc[n][t]);
+                if F::HAS_MIN {
+                    acc[n][t] = _mm512_fmadd_ps(packed.m[g][t], x_sum, acc[n][t]);
+                }
             }
         }
     }
     for n in 0..N {
-        store_floats(acc[n], &mut out[n]);
+        for t in 0..TILES {
+            store_floats(acc[n][t], &mut out[t][n]);
+        }
     }
 }
