@@ -118,13 +118,16 @@ enum Io {
 }
 
 impl MachineArgs {
+    pub fn threads(&self) -> usize {
+        self.threads.map_or(LoadOptions::default().threads, |threads| threads as usize)
+    }
+
     /// `context` and `chunk` in tokens; `None` leaves them to the engine.
     pub fn load_options(&self, context: Option<usize>, chunk: Option<usize>) -> LoadOptions {
-        let usual = LoadOptions::default();
         LoadOptions {
             memory: self.memory.map(|size| size.0),
             context,
-            threads: self.threads.map_or(usual.threads, |threads| threads as usize),
+            threads: self.threads(),
             kv: match self.kv {
                 Kv::F16 => KvFormat::F16,
                 Kv::F32 => KvFormat::F32,

@@ -24,6 +24,7 @@ mod matmul;
 mod matrix;
 mod ops;
 mod pool;
+pub mod roofline;
 mod rope;
 
 pub use activations::{ActivationFormat, Activations, activation_format};

@@ -1,5 +1,9 @@
 //! `adit bench MODEL`: the work of llama-bench, so that its figures can be put side by side: a prompt of
 //! random tokens from an empty context, then single tokens from an empty context, each several times.
+//! `adit bench --kernels` measures products alone instead, without a model.
+
+mod kernels;
+mod report;
 
 use std::io::Write;
 use std::time::Instant;
@@ -15,11 +19,27 @@ use crate::failure::Usage;
 use crate::output::Output;
 use crate::session;
 use crate::size::ByteSize;
+use kernels::KernelArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    model: Option<ModelArgs>,
+
+    /// Measure products of each weight format alone, against the best that memory and arithmetic can do
+    ///
+    /// Weights come from memory, activations are quantised beforehand. Counted are bytes of weights, and two
+    /// operations for each weight and row of activations. In the same run, and again for each format, memory
+    /// is read in several ways (the fastest counts), and bytes or floats are multiplied and added in
+    /// registers: the two roofs. The lower one at an operation's intensity binds it. With -o json a list
+    /// `results` has for each kind of product: isa, format, bits_per_weight, weight_rows, cols, rows,
+    /// seconds (of one product), weight_bytes, ops, gb_per_s, memory_gb_per_s (roof), memory_share,
+    /// gop_per_s, peak_gop_per_s (roof), peak_share, bound (memory, integers or floats), bound_share.
+    #[arg(long, conflicts_with_all = ["model", "prompt", "generate", "memory", "kv", "io"])]
+    kernels: bool,
+
+    #[command(flatten)]
+    kernel: KernelArgs,
 
     /// Tokens of the prompt; 0 leaves this test out
     #[arg(short, long, value_name = "N", default_value = "512")]
@@ -31,10 +51,10 @@ pub struct Args {
     #[arg(value_parser = value_parser!(u32).range(..=TOKENS_MAX))]
     generate: u32,
 
-    /// Repetitions
-    #[arg(short, long, value_name = "N", default_value = "3")]
+    /// Repetitions [default: 3, with --kernels 5]
+    #[arg(short, long, value_name = "N")]
     #[arg(value_parser = value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
+    repetitions: Option<u32>,
 
     /// How to print the results
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
@@ -46,10 +66,12 @@ pub struct Args {
 
 const TOKENS_MAX: i64 = 1 << 24;
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Table,
     Json,
+    /// With --kernels only: a table for a page, one line for each format and matrix
+    Markdown,
 }
 
 /// One object for all that was measured. In the counters the rates are the medians of the samples, tokens
@@ -69,11 +91,22 @@ struct Report {
 }
 
 pub fn run(args: Args) -> Result<()> {
+    if args.kernels {
+        let repetitions = args.repetitions.unwrap_or(5);
+        return kernels::run(&args.kernel, args.machine.threads(), repetitions, args.output);
+    }
+    let Some(model) = args.model else {
+        return Err(Usage("there is nothing to measure; give a MODEL, or --kernels".into()).into());
+    };
+    if args.output == Format::Markdown {
+        return Err(Usage("-o markdown goes with --kernels; for a model use table or json".into()).into());
+    }
+    let repetitions = args.repetitions.unwrap_or(3);
     let context = args.prompt.max(args.generate) as usize;
     if context == 0 {
         return Err(Usage("-p 0 and -n 0 together leave nothing to measure".into()).into());
     }
-    let path = args.model.locate()?;
+    let path = model.locate()?;
     let options = args.machine.load_options(Some(context), None);
     let blueprint = Blueprint::open(&path, &options.io)?;
     let model_bytes = blueprint.gguf.bytes();
@@ -82,8 +115,8 @@ pub fn run(args: Args) -> Result<()> {
     let model = session::load_model(blueprint, plan)?;
     let rows = Vec::with_capacity(model.plan().chunk);
     let mut bench = Bench { rows, measured: Stats::of_model(&model), model, random: 1 };
-    let prefill_samples = bench.repeat(args.repetitions, args.prompt, Bench::prefill)?;
-    let decode_samples = bench.repeat(args.repetitions, args.generate, Bench::decode)?;
+    let prefill_samples = bench.repeat(repetitions, args.prompt, Bench::prefill)?;
+    let decode_samples = bench.repeat(repetitions, args.generate, Bench::decode)?;
     let mut stats = bench.measured;
     stats.prompt_tokens = args.prompt.into();
     stats.generated_tokens = args.generate.into();
@@ -95,7 +128,7 @@ pub fn run(args: Args) -> Result<()> {
         model_bytes,
         parameters,
         threads: bench.model.plan().threads,
-        repetitions: args.repetitions,
+        repetitions,
         prefill_samples,
         decode_samples,
         stats,
@@ -180,7 +213,7 @@ impl Report {
         let mut out = Output::stdout();
         match format {
             Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(self)?)?,
-            Format::Table => self.print_table(&mut out)?,
+            Format::Table | Format::Markdown => self.print_table(&mut out)?,
         }
         Ok(out.flush()?)
     }

@@ -47,3 +47,42 @@ fn the_table_has_a_row_for_each_test() {
     home.run(&["bench", "tiny.gguf", "-p", "0", "-n", "0"]).failed(2);
     home.run(&["bench", "tiny.gguf", "-r", "0"]).failed(2);
 }
+
+#[test]
+fn products_alone_are_held_against_both_roofs() {
+    let home = Home::new();
+    let arguments = ["bench", "--kernels", "--formats", "q8_0,F16,Q4_K", "--shapes", "64x256,8x32"];
+    let few = ["--rows", "1,3", "-r", "1", "-t", "1", "-o", "json"];
+    let text = home.run(&[&arguments[..], &few[..]].concat()).fine();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let results = report["results"].as_array().unwrap();
+    // Q4_K has no rows of 32.
+    assert_eq!(results.len(), 2 + 4 + 4, "{text}");
+    for line in results {
+        let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("{key} is not in {line}"));
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{line}");
+        near(number("ops"), 2.0 * number("weight_rows") * number("cols") * number("rows"));
+        near(
+            number("weight_bytes") * 8.0,
+            number("weight_rows") * number("cols") * number("bits_per_weight"),
+        );
+        near(number("gb_per_s") * number("seconds"), number("weight_bytes") / 1e9);
+        near(number("gop_per_s") * number("seconds"), number("ops") / 1e9);
+        near(number("memory_share") * number("memory_gb_per_s"), number("gb_per_s"));
+        near(number("peak_share") * number("peak_gop_per_s"), number("gop_per_s"));
+        near(number("bound_share"), number("memory_share").max(number("peak_share")));
+    }
+    assert_eq!([&report["threads"], &report["repetitions"]], [1, 1], "{text}");
+}
+
+#[test]
+fn products_alone_and_a_model_do_not_mix() {
+    let home = Home::new();
+    home.run(&["bench"]).failed(2);
+    home.run(&["bench", "--kernels", "tiny.gguf"]).failed(2);
+    home.run(&["bench", "--kernels", "-p", "5"]).failed(2);
+    home.run(&["bench", "tiny.gguf", "--formats", "Q4_0"]).failed(2);
+    home.run(&["bench", "tiny.gguf", "-o", "markdown"]).failed(2);
+    home.run(&["bench", "--kernels", "--isa", "mmx"]).failed(2);
+    home.run(&["bench", "--kernels", "--formats", "Q4_K", "--shapes", "1536x576"]).failed(2);
+}

@@ -9,6 +9,7 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 pub use vocabulary::Vocabulary;
+pub use weights::random_weights;
 
 use crate::rng::Rng;
 use crate::writer::{Existing, Layout, TensorSpec, Writer};

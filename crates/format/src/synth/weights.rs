@@ -23,6 +23,17 @@ const NIBBLE_SCALE_SPREAD: f32 = 10.1;
 const K_SCALE_SPREAD: f32 = 42.0;
 const Q6K_SCALE_SPREAD: f32 = 84.0;
 
+/// `blocks` random blocks of `kind` whose values have about the deviation `spread`.
+///
+/// # Panics
+/// When `kind` is no weight type.
+pub fn random_weights(kind: TensorType, blocks: usize, spread: f32, seed: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(blocks * kind.block_bytes());
+    let mut rng = Rng::new(seed);
+    (0..blocks).for_each(|_| push_block(&mut out, kind, spread, &mut rng));
+    out
+}
+
 /// Appends one block of `kind` whose values have about the deviation `spread`.
 ///
 /// # Panics
