@@ -7,20 +7,82 @@ use adit_format::blocks::{
 };
 
 use super::lanes::*;
-use crate::dot::TILE_ROWS;
+use crate::dot::{TILE_ROWS, WeightRows};
 use crate::formats::Format32;
 use crate::isa::Avx512;
 
 /// 32 columns of 16 rows: register `q` holds columns `4q..4q + 4` of row `r` in lane `r`.
 pub type Group = [__m512i; 8];
 
+/// Blocks of 16 rows whose heads are read together.
+pub const GROUPS: usize = 8;
+
+/// `G` neighbouring blocks of each row of a tile.
+pub type Part<'a, F, const G: usize> = [&'a [F; G]; TILE_ROWS];
+
+/// The rows of a tile; beyond the last, the last again.
+pub fn tile_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, tile: usize) -> [&'a [F]; TILE_ROWS] {
+    std::array::from_fn(|r| bytemuck::cast_slice(w.row((tile * TILE_ROWS + r).min(w.count() - 1))))
+}
+
+/// The blocks of a tile from `first`.
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn part<'a, F, const G: usize>(rows: &[&'a [F]; TILE_ROWS], first: usize) -> Part<'a, F, G> {
+    let mut part = [blocks_from(rows[0], first); TILE_ROWS];
+    for r in 1..TILE_ROWS {
+        part[r] = blocks_from(rows[r], first);
+    }
+    part
+}
+
+#[inline(always)]
+fn blocks_from<F, const G: usize>(row: &[F], first: usize) -> &[F; G] {
+    row[first..].first_chunk().expect("G blocks in all rows")
+}
+
 /// What stands beside the codes of a block in each of 16 rows.
 #[derive(Clone, Copy)]
 pub struct Heads {
     /// The bits of `d` and, above them, of `m`.
-    pub scales: [u32; TILE_ROWS],
+    scales: [u32; TILE_ROWS],
     /// The fifth bits of the codes.
-    pub high_bits: [u32; TILE_ROWS],
+    high_bits: [u32; TILE_ROWS],
+}
+
+impl Heads {
+    pub const EMPTY: Heads = Heads { scales: [0; TILE_ROWS], high_bits: [0; TILE_ROWS] };
+}
+
+/// Reads the heads of some blocks. Better of several at once: they are stored in pieces, and the first load
+/// of what has just been stored so must wait.
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn read_heads<F: Wide32, const G: usize>(part: &Part<'_, F, G>, heads: &mut [Heads; G]) {
+    for (r, row) in part.iter().enumerate() {
+        for (block, heads) in row.iter().zip(heads.iter_mut()) {
+            heads.scales[r] = block.scale_bits();
+            if let Some(bits) = block.high_bits() {
+                heads.high_bits[r] = bits;
+            }
+        }
+    }
+}
+
+/// The codes of block `g` of each row.
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn codes<F: Wide32, const G: usize>(
+    isa: Avx512,
+    part: &Part<'_, F, G>,
+    g: usize,
+    heads: &Heads,
+) -> Group {
+    let mut blocks = [&part[0][g]; TILE_ROWS];
+    for r in 1..TILE_ROWS {
+        blocks[r] = &part[r][g];
+    }
+    F::codes(&blocks, heads, isa)
 }
 
 /// A format of 32-blocks as the AVX-512 kernels need it.
@@ -43,7 +105,11 @@ pub trait Wide32: Format32 {
     #[inline(always)]
     fn scales(heads: &Heads, _: Avx512) -> (__m512, __m512) {
         // SAFETY: the token proves that the CPU has the features.
-        unsafe { half_pairs(load_words(&heads.scales)) }
+        unsafe {
+            let bits = load_words(&heads.scales);
+            let m = if Self::HAS_MIN { halves(_mm512_srli_epi32::<16>(bits)) } else { _mm512_setzero_ps() };
+            (halves(bits), m)
+        }
     }
 }
 

@@ -56,12 +56,11 @@ pub fn add_products(sums: __m512i, codes: __m512i, x: [i8; 4]) -> __m512i {
     _mm512_dpbusd_epi32(sums, codes, _mm512_set1_epi32(i32::from_ne_bytes(bytemuck::cast(x))))
 }
 
-/// The f16 numbers in the low and in the high halves of 16 words.
+/// The f16 numbers in the low halves of 16 words.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-pub fn half_pairs(words: __m512i) -> (__m512, __m512) {
-    let halves = |words| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
-    (halves(words), halves(_mm512_srli_epi32::<16>(words)))
+pub fn halves(words: __m512i) -> __m512 {
+    _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words))
 }
 
 /// 16 bytes of each of 16 rows become columns: register `q` holds bytes `4q..4q + 4` of row `r` in lane `r`.

@@ -7,6 +7,7 @@ mod lanes;
 mod tile256;
 mod tile32;
 mod turn;
+mod vector32;
 
 use adit_format::TensorType;
 use adit_format::blocks::{
@@ -45,8 +46,14 @@ fn token() -> Avx512 {
 }
 
 fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
-    // SAFETY: the token proves that the CPU has the features.
-    unsafe { tile32::multiply::<F>(token(), w, x, out) }
+    match x {
+        [x] => each_tile(w, std::slice::from_ref(x), out, |w, out| {
+            // SAFETY: the token proves that the CPU has the features.
+            unsafe { vector32::multiply::<F>(token(), w, x, &mut out[0]) }
+        }),
+        // SAFETY: as above.
+        _ => unsafe { tile32::multiply::<F>(token(), w, x, out) },
+    }
 }
 
 fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {

@@ -4,55 +4,35 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::blocks32::{Group, Heads, Wide32};
+use super::blocks32::*;
 use super::lanes::*;
 use crate::activations::Row;
 use crate::dot::{TILE_ROWS, TILES, WeightRows};
 use crate::isa::Avx512;
-
-/// Groups of 32 columns unpacked at once.
-const GROUPS: usize = 8;
 
 /// Some columns of two tiles of weight rows.
 struct Packed {
     codes: [[Group; TILES]; GROUPS],
     d: [[__m512; TILES]; GROUPS],
     m: [[__m512; TILES]; GROUPS],
+    heads: [Heads; GROUPS],
 }
 
-/// The rows of a tile; beyond the last, the last again.
-fn tile_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, tile: usize) -> [&'a [F]; TILE_ROWS] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row((tile * TILE_ROWS + r).min(w.count() - 1))))
-}
-
-/// Unpacks `blocks`, at most [`GROUPS`] of them, of one tile.
+/// Unpacks `G` blocks of one tile into the first groups behind `at`.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn pack<F: Wide32>(
+fn pack<F: Wide32, const G: usize>(
     isa: Avx512,
-    rows: &[&[F]; TILE_ROWS],
-    blocks: Range<usize>,
+    part: &Part<'_, F, G>,
     tile: usize,
+    at: usize,
     packed: &mut Packed,
 ) {
-    // All heads come before the first use of one: a load of what has just been stored in pieces would wait.
-    let mut heads = [Heads { scales: [0; TILE_ROWS], high_bits: [0; TILE_ROWS] }; GROUPS];
-    for (r, row) in rows.iter().enumerate() {
-        ask_ahead(row, blocks.clone());
-        for (block, heads) in row[blocks.clone()].iter().zip(&mut heads) {
-            heads.scales[r] = block.scale_bits();
-            if let Some(bits) = block.high_bits() {
-                heads.high_bits[r] = bits;
-            }
-        }
-    }
-    for (g, index) in blocks.enumerate().take(GROUPS) {
-        let mut group = [&rows[0][index]; TILE_ROWS];
-        for r in 1..TILE_ROWS {
-            group[r] = &rows[r][index];
-        }
-        packed.codes[g][tile] = F::codes(&group, &heads[g], isa);
-        (packed.d[g][tile], packed.m[g][tile]) = F::scales(&heads[g], isa);
+    let heads = packed.heads.first_chunk_mut().expect("no more than GROUPS");
+    read_heads(part, heads);
+    for (g, heads) in heads.iter().enumerate() {
+        packed.codes[at + g][tile] = codes(isa, part, g, heads);
+        (packed.d[at + g][tile], packed.m[at + g][tile]) = F::scales(heads, isa);
     }
 }
 
@@ -76,6 +56,7 @@ pub fn multiply<F: Wide32>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: 
         codes: [[[_mm512_setzero_si512(); 8]; TILES]; GROUPS],
         d: [[_mm512_setzero_ps(); TILES]; GROUPS],
         m: [[_mm512_setzero_ps(); TILES]; GROUPS],
+        heads: [Heads::EMPTY; GROUPS],
     };
     out.fill([0.0; TILE_ROWS]);
     let (first_out, second_out) = out.split_at_mut(x.len());
@@ -83,7 +64,14 @@ pub fn multiply<F: Wide32>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: 
     for first in (0..total).step_by(GROUPS) {
         let blocks = first..total.min(first + GROUPS);
         for (tile, rows) in rows.iter().enumerate() {
-            pack(isa, rows, blocks.clone(), tile, &mut packed);
+            rows.iter().for_each(|row| ask_ahead(row, blocks.clone()));
+            if blocks.len() == GROUPS {
+                pack::<F, GROUPS>(isa, &part(rows, first), tile, 0, &mut packed);
+            } else {
+                for at in 0..blocks.len() {
+                    pack::<F, 1>(isa, &part(rows, first + at), tile, at, &mut packed);
+                }
+            }
         }
         let out = [&mut *first_out, &mut *second_out];
         let (x, out) = meet_all::<F, 4>(&packed, blocks.clone(), x, out);
