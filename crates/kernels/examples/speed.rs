@@ -12,7 +12,7 @@ mod weights;
 
 use std::time::Instant;
 
-use adit_kernels::{Activations, Isa, Job, Matrix, Pool, activation_format, matmul};
+use adit_kernels::{Activations, Isa, Job, Matrix, Pool, Selection, activation_format, matmul};
 use random::{Random, activations};
 use weights::{KINDS, weights};
 
@@ -65,7 +65,8 @@ fn main() {
             seconds(turns, |turn| {
                 let part = &bytes[turn % parts * rows * row_bytes..][..rows * row_bytes];
                 let weights = Matrix::new(kind, rows, cols, part).expect("whole rows");
-                matmul(pool, &quantised, None, &mut [Job { weights, out: &mut out, out_stride: rows }]);
+                let all = Selection::Run { first: 0, count: batch };
+                matmul(pool, &quantised, &mut [Job { weights, rows: all, out: &mut out, out_stride: rows }]);
             })
         };
         let rows = PART_BYTES / row_bytes;

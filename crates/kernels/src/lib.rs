@@ -33,7 +33,7 @@ pub use isa::Isa;
 #[cfg(target_arch = "x86_64")]
 pub use isa::{Avx2, Avx512};
 pub use kv::{KvFormat, KvView, encode_row};
-pub use matmul::{Job, matmul};
+pub use matmul::{Job, Selection, matmul};
 pub use matrix::{Matrix, dequantize_row};
 pub use ops::{
     add, add_scaled, gelu_tanh_mul, mul, rms_norm, rms_norm_heads, rms_norm_in_place, scale, silu_mul,

@@ -30,64 +30,84 @@ const MIN_TILES: usize = 8;
 /// Weight bytes times rows below which a job is not worth sharing: some microseconds of work.
 const WORTH_SHARING: usize = 32 * 1024;
 
-/// One matrix and where its products go: `out[i * out_stride + r]` for weight row `r` and the `i`th selected
-/// activation row.
+/// Which rows of the activations a job takes, in which order.
+#[derive(Clone, Copy)]
+pub enum Selection<'a> {
+    /// `count` rows from `first`.
+    Run {
+        first: usize,
+        count: usize,
+    },
+    Listed(&'a [u32]),
+}
+
+impl Selection<'_> {
+    fn count(&self) -> usize {
+        match self {
+            Selection::Run { count, .. } => *count,
+            Selection::Listed(rows) => rows.len(),
+        }
+    }
+
+    fn row(&self, index: usize) -> usize {
+        match self {
+            Selection::Run { first, .. } => first + index,
+            Selection::Listed(rows) => rows[index] as usize,
+        }
+    }
+}
+
+/// One matrix, the activation rows it meets and where the products go: `out[i * out_stride + r]` for weight
+/// row `r` and the `i`th selected activation row.
 pub struct Job<'a> {
     pub weights: Matrix<'a>,
+    pub rows: Selection<'a>,
     pub out: &'a mut [f32],
     pub out_stride: usize,
 }
 
-/// Multiplies the rows of `x`, or those that `select` names in its order, with every job's weights. All jobs
-/// must have `x.cols()` columns and a type whose activation format `x` holds.
-pub fn matmul(pool: &Pool, x: &Activations, select: Option<&[u32]>, jobs: &mut [Job<'_>]) {
-    let rows = select.map_or(x.rows(), <[u32]>::len);
-    if let Some(bad) = select.and_then(|ids| ids.iter().find(|id| **id as usize >= x.rows())) {
-        panic!("row {bad} selected of {}", x.rows());
-    }
-    jobs.iter().for_each(|job| check(job, x, rows));
-    if rows == 0 {
-        return;
-    }
-    let total = jobs.iter().map(tiles_of).sum();
-    let bytes: usize = jobs.iter().map(|job| job.weights.bytes.len()).sum();
+/// Multiplies the selected rows of `x` with every job's weights. All jobs must have `x.cols()` columns and a
+/// type whose activation format `x` holds.
+pub fn matmul(pool: &Pool, x: &Activations, jobs: &mut [Job<'_>]) {
+    jobs.iter().for_each(|job| check(job, x));
+    let total = jobs.iter().map(|job| tiles_of(job.weights, job.rows)).sum();
+    let work = jobs.iter().map(|job| job.weights.bytes.len() * job.rows.count()).sum();
     let jobs = SharedJobs { first: jobs.as_mut_ptr(), count: jobs.len(), jobs: PhantomData };
-    let piece = piece_tiles(total, bytes, rows, pool.threads());
-    pool.weighed_ranges(total, piece, bytes * rows, |_, tiles| {
+    let piece = piece_tiles(total, work, pool.threads());
+    pool.weighed_ranges(total, piece, work, |_, tiles| {
         let mut first = 0;
         for index in 0..jobs.count {
             let target = jobs.target(index);
-            let count = target.weights.rows.div_ceil(TILE_ROWS);
+            let count = tiles_of(target.weights, target.rows);
             let (start, end) = (tiles.start.max(first), tiles.end.min(first + count));
             if start < end {
                 let kernel = kernel(pool.isa(), target.weights.kind);
                 let weight_rows =
                     (start - first) * TILE_ROWS..target.weights.rows.min((end - first) * TILE_ROWS);
-                let multiply = match rows {
+                let multiply = match target.rows.count() {
                     rows if rows <= FEW_ROWS => multiply::<FEW_ROWS>,
                     rows if rows <= SOME_ROWS => multiply::<SOME_ROWS>,
                     _ => multiply::<BATCH_ROWS>,
                 };
                 // SAFETY: `ranges` hands out every tile once, so nobody else writes these outputs, and
                 // `check` has shown that they lie inside `out`.
-                unsafe { multiply(kernel, x, select, rows, &target, weight_rows) };
+                unsafe { multiply(kernel, x, &target, weight_rows) };
             }
             first += count;
         }
     });
 }
 
-fn tiles_of(job: &Job<'_>) -> usize {
-    job.weights.rows.div_ceil(TILE_ROWS)
+fn tiles_of(weights: Matrix<'_>, rows: Selection<'_>) -> usize {
+    if rows.count() == 0 { 0 } else { weights.rows.div_ceil(TILE_ROWS) }
 }
 
-/// Tiles to take at once: some pieces for each thread, none tiny.
-fn piece_tiles(tiles: usize, bytes: usize, rows: usize, threads: usize) -> usize {
-    if bytes * rows < WORTH_SHARING {
+/// Tiles to take at once: some pieces for each thread, none tiny. `work` is weight bytes times rows.
+fn piece_tiles(tiles: usize, work: usize, threads: usize) -> usize {
+    if work < WORTH_SHARING {
         return tiles.max(1);
     }
-    let tile_bytes = (bytes / tiles.max(1)).max(1);
-    let enough = PIECE_BYTES / (tile_bytes * rows.min(BATCH_ROWS));
+    let enough = PIECE_BYTES / (work / tiles).max(1);
     enough.max(MIN_TILES).min(tiles.div_ceil(threads * 4)).max(1)
 }
 
@@ -103,6 +123,7 @@ unsafe impl Sync for SharedJobs<'_, '_> {}
 
 struct Target<'a> {
     weights: Matrix<'a>,
+    rows: Selection<'a>,
     out: *mut f32,
     out_stride: usize,
 }
@@ -115,7 +136,8 @@ impl<'b> SharedJobs<'_, 'b> {
         unsafe {
             let job = self.first.add(index);
             let out = (&raw const (*job).out).cast::<*mut [f32]>().read();
-            Target { weights: (*job).weights, out: out.cast(), out_stride: (*job).out_stride }
+            let (weights, rows) = ((*job).weights, (*job).rows);
+            Target { weights, rows, out: out.cast(), out_stride: (*job).out_stride }
         }
     }
 }
@@ -135,8 +157,6 @@ fn batch_rows(rows: usize, cols: usize, format: ActivationFormat) -> usize {
 unsafe fn multiply<const ROWS: usize>(
     kernel: Kernel,
     x: &Activations,
-    select: Option<&[u32]>,
-    rows: usize,
     target: &Target<'_>,
     weight_rows: Range<usize>,
 ) {
@@ -144,11 +164,12 @@ unsafe fn multiply<const ROWS: usize>(
     let mut products = [[[0.0f32; TILE_ROWS]; ROWS]; TILES];
     let row_bytes = target.weights.row_bytes();
     let format = activation_format(target.weights.kind).expect("checked");
+    let rows = target.rows.count();
     let batch_rows = batch_rows(rows, x.cols(), format).min(ROWS);
     for batch in (0..rows).step_by(batch_rows) {
         let batch_x = &mut batch_x[..batch_rows.min(rows - batch)];
         for (row, x_row) in (batch..).zip(batch_x.iter_mut()) {
-            *x_row = x.row(format, select.map_or(row, |ids| ids[row] as usize));
+            *x_row = x.row(format, target.rows.row(row));
         }
         for start in weight_rows.clone().step_by(TILES * TILE_ROWS) {
             let end = weight_rows.end.min(start + TILES * TILE_ROWS);
@@ -171,7 +192,11 @@ unsafe fn multiply<const ROWS: usize>(
     }
 }
 
-fn check(job: &Job<'_>, x: &Activations, rows: usize) {
+fn check(job: &Job<'_>, x: &Activations) {
+    let rows = job.rows.count();
+    if let Some(bad) = (0..rows).map(|index| job.rows.row(index)).find(|row| *row >= x.rows()) {
+        panic!("row {bad} selected of {}", x.rows());
+    }
     let Matrix { kind, rows: outputs, cols, bytes } = job.weights;
     let format = activation_format(kind);
     assert!(

@@ -7,7 +7,9 @@ mod random;
 mod weights;
 
 use adit_format::TensorType;
-use adit_kernels::{Activations, Isa, Job, Matrix, Pool, activation_format, dequantize_row, matmul};
+use adit_kernels::{
+    Activations, Isa, Job, Matrix, Pool, Selection, activation_format, dequantize_row, matmul,
+};
 use random::{Random, activations};
 use weights::{KINDS, weights};
 
@@ -19,7 +21,8 @@ fn product(pool: &Pool, matrix: Matrix<'_>, x: &[f32], select: Option<&[u32]>) -
     quantised.quantize(pool, x, rows, matrix.cols, &formats);
     let mut out = vec![0.0; select.map_or(rows, <[u32]>::len) * matrix.rows];
     let out_stride = matrix.rows;
-    matmul(pool, &quantised, select, &mut [Job { weights: matrix, out: &mut out, out_stride }]);
+    let rows = select.map_or(Selection::Run { first: 0, count: rows }, Selection::Listed);
+    matmul(pool, &quantised, &mut [Job { weights: matrix, rows, out: &mut out, out_stride }]);
     out
 }
 
@@ -127,11 +130,12 @@ fn jobs_of_several_types_share_one_call_and_keep_their_strides() {
             .zip(&mut outs)
             .map(|((kind, rows, bytes), out)| Job {
                 weights: Matrix::new(*kind, *rows, cols, bytes).unwrap(),
+                rows: Selection::Run { first: 0, count: 3 },
                 out,
                 out_stride: rows + 2,
             })
             .collect();
-        matmul(&pool, &quantised, None, &mut jobs);
+        matmul(&pool, &quantised, &mut jobs);
         for ((kind, rows, bytes), out) in all.iter().zip(&outs) {
             let expected = product(&pool, Matrix::new(*kind, *rows, cols, bytes).unwrap(), &x, None);
             for (out, expected) in out.chunks(rows + 2).zip(expected.chunks(*rows)) {
@@ -139,6 +143,46 @@ fn jobs_of_several_types_share_one_call_and_keep_their_strides() {
                 assert_eq!(out[*rows..], [-7.0; 2], "{kind}: wrote between rows");
             }
         }
+    }
+}
+
+#[test]
+fn jobs_of_one_call_take_rows_of_their_own() {
+    let mut random = Random(8);
+    let (rows, cols, count) = (21, 256, 9);
+    let all = [TensorType::Q4K, TensorType::Q6K, TensorType::Q4K]
+        .map(|kind| (kind, weights(kind, rows, cols, &mut random)));
+    let x = activations(count * cols, &mut random);
+    let selections = [
+        Selection::Run { first: 4, count: 5 },
+        Selection::Listed(&[8, 0, 8]),
+        Selection::Run { first: 9, count: 0 },
+    ];
+    let expected: Vec<Vec<f32>> = all
+        .iter()
+        .map(|(kind, bytes)| product(&Pool::new(1), Matrix::new(*kind, rows, cols, bytes).unwrap(), &x, None))
+        .collect();
+    for threads in 1..=3 {
+        let pool = Pool::new(threads);
+        let formats = [activation_format(TensorType::Q4K).unwrap()];
+        let mut quantised = Activations::new(count, cols, &formats);
+        quantised.quantize(&pool, &x, count, cols, &formats);
+        let mut outs = [vec![0.0; 5 * rows], vec![0.0; 3 * rows], Vec::new()];
+        let mut jobs: Vec<Job<'_>> = all
+            .iter()
+            .zip(selections)
+            .zip(&mut outs)
+            .map(|(((kind, bytes), selection), out)| Job {
+                weights: Matrix::new(*kind, rows, cols, bytes).unwrap(),
+                rows: selection,
+                out,
+                out_stride: rows,
+            })
+            .collect();
+        matmul(&pool, &quantised, &mut jobs);
+        assert!(same(&outs[0], &expected[0][4 * rows..]));
+        let listed = [8, 0, 8].map(|row| &expected[1][row * rows..(row + 1) * rows]).concat();
+        assert!(same(&outs[1], &listed));
     }
 }
 

@@ -4,6 +4,9 @@
 //! read once per step. A row's result depends on nothing but its lane: not on the other rows, not on
 //! threads, not on what the pager held. Knows no family by name and no file.
 
+use std::ops::Range;
+
+use adit_format::TensorType;
 use adit_kernels::{
     AttentionRow, RopeTable, add, attention, gelu_tanh_mul, rms_norm, rms_norm_heads, rms_norm_in_place,
     rope_heads, scale, silu_mul, soft_cap,
@@ -108,17 +111,9 @@ impl Pass<'_> {
     /// hidden += post_norm(attention(norm(hidden)))
     fn attention_block(&mut self, index: usize, layer: &Layer, rows: &[Row]) {
         let Pass { config, linear, scratch, .. } = self;
-        let (count, width) = (rows.len(), config.width);
-        norm_rows(
-            linear,
-            layer.attention_norm,
-            config.norm_epsilon,
-            &scratch.hidden,
-            &mut scratch.normed,
-            count,
-        );
+        let count = rows.len();
         let kinds = [layer.query.weight.kind, layer.key.weight.kind, layer.value.weight.kind];
-        linear.load(&mut scratch.input, &scratch.normed, count, width, &kinds);
+        load_normed(config, linear, layer.attention_norm, scratch, 0..count, &kinds);
         linear.project(
             &scratch.input,
             count,
@@ -203,35 +198,31 @@ impl Pass<'_> {
 
     /// hidden += post_norm(feed_forward(norm(hidden)))
     fn feed_forward_block(&mut self, layer: &Layer, count: usize) -> Result<(), ModelError> {
-        let Pass { config, linear, scratch, .. } = self;
-        norm_rows(
-            linear,
-            layer.feed_forward_norm,
-            config.norm_epsilon,
-            &scratch.hidden,
-            &mut scratch.normed,
-            count,
-        );
         match &layer.feed_forward {
-            FeedForward::Dense { gate, up, down } => self.dense(*gate, *up, *down, count),
+            FeedForward::Dense { gate, up, down } => {
+                self.dense(layer.feed_forward_norm, [*gate, *up, *down], count);
+            }
             routed => {
+                let Pass { config, linear, scratch, .. } = self;
                 let pager = self.pager.as_deref_mut().expect("models with routed layers have a pager");
-                moe::feed_forward(config, *linear, scratch, pager, routed, count)?;
+                moe::feed_forward(config, *linear, scratch, pager, (layer.feed_forward_norm, routed), count)?;
             }
         }
         self.add_block(layer.post_feed_forward_norm, count);
         Ok(())
     }
 
-    /// normed = down(activation(gate(normed)) * up(normed))
-    fn dense(&mut self, gate: Projection, up: Projection, down: Projection, count: usize) {
+    /// normed = down(activation(gate(x)) * up(x)) of x = norm(hidden)
+    fn dense(&mut self, norm: Vector, [gate, up, down]: [Projection; 3], count: usize) {
         let Pass { config, linear, scratch, .. } = self;
         let inner = config.feed_forward;
-        let kinds = [gate.weight.kind, up.weight.kind];
-        linear.load(&mut scratch.input, &scratch.normed, count, config.width, &kinds);
+        load_normed(config, linear, norm, scratch, 0..count, &[gate.weight.kind, up.weight.kind]);
         linear.project(&scratch.input, count, [(gate, &mut scratch.gate), (up, &mut scratch.up)]);
-        activate(linear, config.family.activation, &mut scratch.gate, &scratch.up, inner, count);
-        linear.load(&mut scratch.inner, &scratch.gate, count, inner, &[down.weight.kind]);
+        let (activation, up_rows) = (config.family.activation, &scratch.up);
+        let kinds = [down.weight.kind];
+        linear.fill(&mut scratch.inner, &mut scratch.gate, [count, inner], &kinds, |row, gate| {
+            activate(activation, gate, &up_rows[row * inner..(row + 1) * inner]);
+        });
         linear.project(&scratch.inner, count, [(down, &mut scratch.normed)]);
     }
 
@@ -254,13 +245,12 @@ impl Pass<'_> {
     /// Logits of the `count` rows that want them, whose hidden states stand at the front.
     fn head(&mut self, rows: &[Row], count: usize, on_logits: &mut dyn FnMut(usize, &[f32])) {
         let Pass { config, linear, scratch, weights, .. } = self;
-        let (width, vocabulary) = (config.width, config.vocabulary);
+        let vocabulary = config.vocabulary;
         let mut wanted = rows.iter().enumerate().filter(|(_, row)| row.wants_logits).map(|(index, _)| index);
         for first in (0..count).step_by(LOGIT_ROWS_MAX) {
             let len = LOGIT_ROWS_MAX.min(count - first);
-            let hidden = &scratch.hidden[first * width..];
-            norm_rows(linear, weights.output_norm, config.norm_epsilon, hidden, &mut scratch.normed, len);
-            linear.load(&mut scratch.input, &scratch.normed, len, width, &[weights.output.weight.kind]);
+            let kinds = [weights.output.weight.kind];
+            load_normed(config, linear, weights.output_norm, scratch, first..first + len, &kinds);
             linear.project(&scratch.input, len, [(weights.output, &mut scratch.logits)]);
             if let Some(cap) = config.logit_soft_cap {
                 let logits = &mut scratch.logits[..len * vocabulary];
@@ -273,35 +263,27 @@ impl Pass<'_> {
     }
 }
 
-/// `out[row] = rms_norm(input[row]) * weight`
-fn norm_rows(
+/// normed = norm(hidden) for some rows, as inputs of weights of these kinds
+pub(crate) fn load_normed(
+    config: &Config,
     linear: &Linear<'_>,
-    weight: Vector,
-    epsilon: f32,
-    input: &[f32],
-    out: &mut [f32],
-    count: usize,
+    norm: Vector,
+    scratch: &mut Scratch,
+    rows: Range<usize>,
+    kinds: &[TensorType],
 ) {
-    let (weight, width) = (linear.vector(weight), weight.len);
-    linear.pool.rows(&mut out[..count * width], width, |row, out| {
-        rms_norm(&input[row * width..(row + 1) * width], weight, epsilon, out);
+    let (weight, width, epsilon) = (linear.vector(norm), config.width, config.norm_epsilon);
+    let Scratch { hidden, normed, input, .. } = scratch;
+    let hidden = &hidden[rows.start * width..];
+    linear.fill(input, normed, [rows.len(), width], kinds, |row, out| {
+        rms_norm(&hidden[row * width..(row + 1) * width], weight, epsilon, out);
     });
 }
 
-/// `gate[row] = activation(gate[row]) * up[row]`
-pub(crate) fn activate(
-    linear: &Linear<'_>,
-    activation: Activation,
-    gate: &mut [f32],
-    up: &[f32],
-    inner: usize,
-    count: usize,
-) {
-    linear.pool.rows(&mut gate[..count * inner], inner, |row, gate| {
-        let up = &up[row * inner..(row + 1) * inner];
-        match activation {
-            Activation::Silu => silu_mul(gate, up),
-            Activation::GeluTanh => gelu_tanh_mul(gate, up),
-        }
-    });
+/// gate = activation(gate) * up
+pub(crate) fn activate(activation: Activation, gate: &mut [f32], up: &[f32]) {
+    match activation {
+        Activation::Silu => silu_mul(gate, up),
+        Activation::GeluTanh => gelu_tanh_mul(gate, up),
+    }
 }

@@ -4,7 +4,9 @@
 //! below it. Adapters and other backends attach here.
 
 use adit_format::TensorType;
-use adit_kernels::{ActivationFormat, Activations, Job, Matrix, Pool, activation_format, add, matmul};
+use adit_kernels::{
+    ActivationFormat, Activations, Job, Matrix, Pool, Selection, activation_format, add, matmul,
+};
 use adit_pager::Backbone;
 
 use crate::weights::{ExpertMatrix, Projection, Tensor, Vector};
@@ -41,16 +43,21 @@ impl<'a> Linear<'a> {
         cols: usize,
         kinds: &[TensorType],
     ) {
-        let mut formats = [ActivationFormat::F32; 4];
-        let mut len = 0;
-        for &kind in kinds {
-            let format = activation_format(kind).expect("binding admits only types with kernels");
-            if !formats[..len].contains(&format) {
-                formats[len] = format;
-                len += 1;
-            }
-        }
+        let (formats, len) = formats_of(kinds);
         input.quantize(self.pool, &values[..rows * cols], rows, cols, &formats[..len]);
+    }
+
+    /// The same for rows that `fill` writes.
+    pub fn fill(
+        &self,
+        input: &mut Activations,
+        values: &mut [f32],
+        [rows, cols]: [usize; 2],
+        kinds: &[TensorType],
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        let (formats, len) = formats_of(kinds);
+        input.fill(self.pool, &mut values[..rows * cols], rows, cols, &formats[..len], fill);
     }
 
     /// `out[row] = weight * input[row] + bias` for several weights that share an input.
@@ -61,11 +68,17 @@ impl<'a> Linear<'a> {
         targets: [(Projection, &mut [f32]); N],
     ) {
         let biases = targets.each_ref().map(|(projection, _)| self.optional_vector(projection.bias));
+        let all = Selection::Run { first: 0, count: rows };
         let mut jobs = targets.map(|(projection, out)| {
             let out = &mut out[..rows * projection.weight.rows];
-            Job { weights: self.matrix(projection.weight), out, out_stride: projection.weight.rows }
+            Job {
+                weights: self.matrix(projection.weight),
+                rows: all,
+                out,
+                out_stride: projection.weight.rows,
+            }
         });
-        matmul(self.pool, input, None, &mut jobs);
+        matmul(self.pool, input, &mut jobs);
         for (job, bias) in jobs.iter_mut().zip(biases) {
             if let Some(bias) = bias {
                 self.pool.rows(job.out, job.out_stride, |_, row| add(row, bias));
@@ -73,21 +86,33 @@ impl<'a> Linear<'a> {
         }
     }
 
-    /// The same for matrices that the pager holds, and for the input rows in `select` (all if none).
-    pub fn project_expert<const N: usize>(
-        &self,
-        input: &Activations,
-        select: Option<&[u32]>,
-        rows: usize,
-        targets: [(ExpertMatrix, &[u8], &mut [f32]); N],
-    ) {
-        let mut jobs = targets.map(|(shape, bytes, out)| Job {
-            weights: matrix(shape.kind, shape.rows, shape.cols, bytes),
-            out: &mut out[..rows * shape.rows],
-            out_stride: shape.rows,
-        });
-        matmul(self.pool, input, select, &mut jobs);
+    /// The product of a matrix that the pager holds with some rows of the input.
+    pub fn expert_job<'b>(
+        shape: ExpertMatrix,
+        bytes: &'b [u8],
+        rows: Selection<'b>,
+        out: &'b mut [f32],
+    ) -> Job<'b> {
+        Job { weights: matrix(shape.kind, shape.rows, shape.cols, bytes), rows, out, out_stride: shape.rows }
     }
+
+    pub fn run(&self, input: &Activations, jobs: &mut [Job<'_>]) {
+        matmul(self.pool, input, jobs);
+    }
+}
+
+/// The activation formats that weights of these kinds ask for, each once: an array and how much of it is used.
+fn formats_of(kinds: &[TensorType]) -> ([ActivationFormat; 4], usize) {
+    let mut formats = [ActivationFormat::F32; 4];
+    let mut len = 0;
+    for &kind in kinds {
+        let format = activation_format(kind).expect("binding admits only types with kernels");
+        if !formats[..len].contains(&format) {
+            formats[len] = format;
+            len += 1;
+        }
+    }
+    (formats, len)
 }
 
 fn matrix(kind: TensorType, rows: usize, cols: usize, bytes: &[u8]) -> Matrix<'_> {

@@ -1,18 +1,20 @@
 //! The routed feed-forward block: the model's own gate decides, the pager delivers, kernels compute.
 //!
 //! Rows are grouped by expert; each expert of the union is visited once, in whatever order its bytes
-//! arrive. Every pick's output is kept apart and summed in rank order at the end, so the order of
-//! arrival cannot touch the result.
+//! arrive, together with others that are there. Every pick's output is kept apart and summed in rank order
+//! at the end, so the order of arrival cannot touch the result.
 
-use adit_kernels::{add_scaled, softmax, top_k};
-use adit_pager::Pager;
+use std::ops::Range;
+
+use adit_kernels::{Selection, add_scaled, softmax, top_k};
+use adit_pager::{Pager, Ready, TOGETHER_MAX};
 
 use crate::config::{Config, Experts};
 use crate::error::ModelError;
-use crate::forward::activate;
+use crate::forward::{activate, load_normed};
 use crate::linear::Linear;
 use crate::scratch::Scratch;
-use crate::weights::{ExpertMatrix, FeedForward, Projection};
+use crate::weights::{ExpertMatrix, FeedForward, Projection, Vector};
 
 /// Smallest sum that picked weights are divided by (as llama.cpp: the smallest normal f16).
 const WEIGHT_SUM_MIN: f32 = 6.103_515_6e-5;
@@ -21,30 +23,29 @@ const GATE: usize = 0;
 const UP: usize = 1;
 const DOWN: usize = 2;
 
-/// normed = sum over picks of weight * expert(normed)
+/// normed = sum over picks of weight * expert(norm(hidden))
 pub(crate) fn feed_forward(
     config: &Config,
     linear: Linear<'_>,
     scratch: &mut Scratch,
     pager: &mut Pager,
-    layer: &FeedForward,
+    (norm, layer): (Vector, &FeedForward),
     count: usize,
 ) -> Result<(), ModelError> {
     let FeedForward::Routed { router, group, gate, up, down } = layer else {
         unreachable!("dense blocks are computed by the forward pass");
     };
     let experts = config.experts.as_ref().expect("a routed layer comes with the experts' numbers");
-    linear.load(&mut scratch.input, &scratch.normed, count, config.width, &[router.kind, gate.kind, up.kind]);
+    load_normed(config, &linear, norm, scratch, 0..count, &[router.kind, gate.kind, up.kind]);
     let projection = Projection { weight: *router, bias: None };
     linear.project(&scratch.input, count, [(projection, &mut scratch.router)]);
     pick_experts(experts, scratch, count);
     group_by_expert(experts, scratch, count);
 
     let members = std::mem::take(&mut scratch.members);
-    let streamed = pager.stream(*group, &members, |index, parts| {
-        let expert = members[index] as usize;
-        let matrices = [(*gate, parts.part(GATE)), (*up, parts.part(UP)), (*down, parts.part(DOWN))];
-        run_expert(config, linear, scratch, expert, matrices);
+    let mut visit = Visit { config, linear, scratch, matrices: [*gate, *up, *down], placed: 0 };
+    let streamed = pager.stream(*group, &members, |ready| {
+        visit.run(&members, ready);
         Ok::<(), ModelError>(())
     });
     scratch.members = members;
@@ -69,9 +70,9 @@ fn pick_experts(experts: &Experts, scratch: &mut Scratch, count: usize) {
     }
 }
 
-/// Counting sort of (row, rank) pairs by expert; `members` becomes the union, ascending.
+/// Counting sort of the picks by expert; `members` becomes the union, ascending.
 fn group_by_expert(experts: &Experts, scratch: &mut Scratch, count: usize) {
-    let Scratch { picked, members, starts, pair_rows, pair_ranks, .. } = scratch;
+    let Scratch { picked, members, starts, pair_rows, pair_picks, .. } = scratch;
     let picked = &picked[..count * experts.used];
     starts.fill(0);
     for &expert in picked {
@@ -85,55 +86,114 @@ fn group_by_expert(experts: &Experts, scratch: &mut Scratch, count: usize) {
         starts[expert + 1] += starts[expert];
     }
     // Filling moves each start to the next one's place; shifting back restores them.
-    for (at, &expert) in picked.iter().enumerate() {
+    for (pick, &expert) in picked.iter().enumerate() {
         let next = &mut starts[expert as usize];
-        pair_rows[*next as usize] = (at / experts.used) as u32;
-        pair_ranks[*next as usize] = (at % experts.used) as u32;
+        pair_rows[*next as usize] = (pick / experts.used) as u32;
+        pair_picks[*next as usize] = pick as u32;
         *next += 1;
     }
     starts.copy_within(0..experts.count, 1);
     starts[0] = 0;
 }
 
-/// Computes one expert for all rows that picked it, into `expert_outputs`.
-fn run_expert(
-    config: &Config,
-    linear: Linear<'_>,
-    scratch: &mut Scratch,
-    expert: usize,
-    matrices: [(ExpertMatrix, &[u8]); 3],
-) {
-    let [(gate, gate_bytes), (up, up_bytes), (down, down_bytes)] = matrices;
-    let (inner, width) = (gate.rows, config.width);
-    let pairs = scratch.starts[expert] as usize..scratch.starts[expert + 1] as usize;
-    let (rows, ranks) = (&scratch.pair_rows[pairs.clone()], &scratch.pair_ranks[pairs]);
-    let count = rows.len();
-    linear.project_expert(
-        &scratch.input,
-        Some(rows),
-        count,
-        [(gate, gate_bytes, &mut scratch.gate), (up, up_bytes, &mut scratch.up)],
-    );
-    activate(&linear, config.family.activation, &mut scratch.gate, &scratch.up, inner, count);
-    linear.load(&mut scratch.inner, &scratch.gate, count, inner, &[down.kind]);
-    linear.project_expert(&scratch.inner, None, count, [(down, down_bytes, &mut scratch.expert_rows)]);
-    let used = config.experts.as_ref().map_or(0, |experts| experts.used);
-    let outputs = scratch.expert_rows.chunks_exact(width);
-    for ((&row, &rank), output) in rows.iter().zip(ranks).zip(outputs) {
-        let at = (row as usize * used + rank as usize) * width;
-        scratch.expert_outputs[at..at + width].copy_from_slice(output);
+/// The experts of one layer, computed as they arrive.
+struct Visit<'a> {
+    config: &'a Config,
+    linear: Linear<'a>,
+    scratch: &'a mut Scratch,
+    /// Gate, up and down.
+    matrices: [ExpertMatrix; 3],
+    /// Outputs written so far.
+    placed: usize,
+}
+
+impl Visit<'_> {
+    /// Computes the experts in `ready`, as many at a time as the scratch has rows for.
+    fn run(&mut self, members: &[u32], mut ready: &[Ready<'_>]) {
+        let room = self.scratch.gate.len() / self.matrices[GATE].rows;
+        while !ready.is_empty() {
+            let (mut experts, mut rows) = (0, 0);
+            while experts < ready.len() {
+                let more = self.pairs(members, &ready[experts]).len();
+                // One expert alone always has room: it meets a row once.
+                if experts > 0 && rows + more > room {
+                    break;
+                }
+                (experts, rows) = (experts + 1, rows + more);
+            }
+            let (now, later) = ready.split_at(experts);
+            self.run_together(members, now, rows);
+            ready = later;
+        }
     }
+
+    /// Places of an expert's pairs in `pair_rows`.
+    fn pairs(&self, members: &[u32], ready: &Ready<'_>) -> Range<usize> {
+        let expert = members[ready.index] as usize;
+        self.scratch.starts[expert] as usize..self.scratch.starts[expert + 1] as usize
+    }
+
+    /// Computes experts that meet `rows` rows together; their outputs come behind those before them.
+    fn run_together(&mut self, members: &[u32], ready: &[Ready<'_>], rows: usize) {
+        let [gate, up, down] = self.matrices;
+        let width = self.config.width;
+        // Behind the last expert the last stands again, with no rows.
+        let mut first = 0;
+        let pairs: [_; TOGETHER_MAX] = std::array::from_fn(|at| match ready.get(at) {
+            Some(ready) => self.pairs(members, ready),
+            None => 0..0,
+        });
+        let parts = |at: usize| ready[at.min(ready.len() - 1)].parts;
+        let scratch = &mut *self.scratch;
+
+        let (mut gates, mut ups) = (&mut scratch.gate[..], &mut scratch.up[..]);
+        let mut jobs: [_; 2 * TOGETHER_MAX] = std::array::from_fn(|at| {
+            let (at, is_up) = (at / 2, at % 2 == 1);
+            let (shape, part, outs) = if is_up { (up, UP, &mut ups) } else { (gate, GATE, &mut gates) };
+            let out = split_off(outs, pairs[at].len() * shape.rows);
+            let rows = Selection::Listed(&scratch.pair_rows[pairs[at].clone()]);
+            Linear::expert_job(shape, parts(at).part(part), rows, out)
+        });
+        self.linear.run(&scratch.input, &mut jobs[..2 * ready.len()]);
+
+        let (activation, ups) = (self.config.family.activation, &scratch.up);
+        let shape = [rows, gate.rows];
+        self.linear.fill(&mut scratch.inner, &mut scratch.gate, shape, &[down.kind], |row, gate_row| {
+            activate(activation, gate_row, &ups[row * gate.rows..(row + 1) * gate.rows]);
+        });
+
+        let mut outs = &mut scratch.expert_outputs[self.placed * width..];
+        let mut jobs: [_; TOGETHER_MAX] = std::array::from_fn(|at| {
+            let count = pairs[at].len();
+            let rows = Selection::Run { first, count };
+            first += count;
+            Linear::expert_job(down, parts(at).part(DOWN), rows, split_off(&mut outs, count * width))
+        });
+        self.linear.run(&scratch.inner, &mut jobs[..ready.len()]);
+
+        for pair in pairs.into_iter().flatten() {
+            scratch.places[scratch.pair_picks[pair] as usize] = self.placed as u32;
+            self.placed += 1;
+        }
+    }
+}
+
+/// Takes the first `len` values from `rest`.
+fn split_off<'a>(rest: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
+    let (first, behind) = std::mem::take(rest).split_at_mut(len);
+    *rest = behind;
+    first
 }
 
 /// Sums each row's picks in rank order.
 fn combine(config: &Config, linear: Linear<'_>, scratch: &mut Scratch, used: usize, count: usize) {
     let width = config.width;
-    let Scratch { normed, expert_outputs, pick_weights, .. } = scratch;
+    let Scratch { normed, expert_outputs, pick_weights, places, .. } = scratch;
     linear.pool.rows(&mut normed[..count * width], width, |row, out| {
         out.fill(0.0);
-        for rank in 0..used {
-            let pick = row * used + rank;
-            add_scaled(out, &expert_outputs[pick * width..(pick + 1) * width], pick_weights[pick]);
+        for pick in row * used..(row + 1) * used {
+            let place = places[pick] as usize;
+            add_scaled(out, &expert_outputs[place * width..(place + 1) * width], pick_weights[pick]);
         }
     });
 }

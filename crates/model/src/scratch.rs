@@ -32,9 +32,9 @@ pub(crate) struct Scratch {
     pub value: Vec<f32>,
     /// rows x heads * value_dim
     pub attended: Vec<f32>,
-    /// rows x inner width of a feed-forward block or expert
+    /// rows (one for each expert used, at least) x inner width of a feed-forward block or expert
     pub gate: Vec<f32>,
-    /// rows x inner width
+    /// as `gate`
     pub up: Vec<f32>,
     /// rows x rope dimensions: cosine and sine pairs of each row's position
     pub angles: Vec<f32>,
@@ -48,16 +48,17 @@ pub(crate) struct Scratch {
     pub pick_weights: Vec<f32>,
     /// experts: this layer's union, ascending
     pub members: Vec<u32>,
-    /// experts + 1: where each expert's entries begin in `pair_rows` and `pair_ranks`
+    /// experts + 1: where each expert's entries begin in `pair_rows` and `pair_picks`
     pub starts: Vec<u32>,
-    /// rows x used: row of each (row, rank) pair, grouped by expert
+    /// rows x used: row of each pick, grouped by expert
     pub pair_rows: Vec<u32>,
-    /// rows x used: rank of each pair
-    pub pair_ranks: Vec<u32>,
-    /// rows x width: one expert's output for its rows
-    pub expert_rows: Vec<f32>,
-    /// rows x used x width: every pick's output, summed in rank order once all are there
+    /// rows x used: the pick, as its place in `picked`
+    pub pair_picks: Vec<u32>,
+    /// rows x used x width: every pick's output in the order of computing, summed in rank order once all
+    /// are there
     pub expert_outputs: Vec<f32>,
+    /// rows x used: row of each pick's output in `expert_outputs`
+    pub places: Vec<u32>,
     /// Activations of a block's input, in the formats that weights ask for.
     pub input: Activations,
     /// Activations of a feed-forward block's inner values.
@@ -107,6 +108,8 @@ impl Scratch {
         };
         let sliding = if config.rope_sliding.is_some() { rows * config.rope.dimensions } else { 0 };
         let (input_formats, inner_formats) = formats(weights);
+        // A single row meets all its experts at once.
+        let inner_rows = rows.max(used);
         Scratch {
             hidden: memory.take(rows * width),
             normed: memory.take(rows * width),
@@ -114,8 +117,8 @@ impl Scratch {
             key: memory.take(rows * config.key_width()),
             value: memory.take(rows * config.value_width()),
             attended: memory.take(rows * attended),
-            gate: memory.take(rows * inner),
-            up: memory.take(rows * inner),
+            gate: memory.take(inner_rows * inner),
+            up: memory.take(inner_rows * inner),
             angles: memory.take(rows * config.rope.dimensions),
             angles_sliding: memory.take(sliding),
             router: memory.take(rows * experts),
@@ -124,11 +127,11 @@ impl Scratch {
             members: memory.take(experts),
             starts: memory.take(experts + 1),
             pair_rows: memory.take(rows * used),
-            pair_ranks: memory.take(rows * used),
-            expert_rows: memory.take(if experts > 0 { rows * width } else { 0 }),
+            pair_picks: memory.take(rows * used),
             expert_outputs: memory.take(rows * used * width),
+            places: memory.take(rows * used),
             input: memory.activations(rows, width.max(attended), &input_formats),
-            inner: memory.activations(rows, inner, &inner_formats),
+            inner: memory.activations(inner_rows, inner, &inner_formats),
             attention: memory.take(attention_scratch_floats(&config.attention_shape(0), threads)),
             logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
         }

@@ -49,8 +49,8 @@ fn measure(files: FileSet, total_mib: u64) -> Result<(), PagerError> {
                     wanted.push(member);
                 }
             }
-            pager.stream(0, &wanted, |_, parts| {
-                std::hint::black_box(parts.part(0)[0]);
+            pager.stream(0, &wanted, |ready| {
+                std::hint::black_box(ready[0].parts.part(0)[0]);
                 Ok::<(), PagerError>(())
             })?;
             pager.tick();

@@ -29,4 +29,4 @@ pub use groups::{Group, Part, Parts};
 pub use io::SimConfig;
 pub use layout::Extent;
 pub use memory::{AlignedBuf, PAGE_BYTES};
-pub use pager::{Pager, PagerStats};
+pub use pager::{Pager, PagerStats, Ready, TOGETHER_MAX};

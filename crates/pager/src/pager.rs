@@ -19,6 +19,9 @@ use std::{
 
 const NOWHERE: u32 = u32::MAX;
 
+/// Most members that one visit is given.
+pub const TOGETHER_MAX: usize = 16;
+
 /// Score of a slot that must stay: empty, loading, or awaited by the current call.
 const STAYS: f32 = f32::INFINITY;
 
@@ -49,6 +52,14 @@ struct Awaited {
     /// Position in the caller's list.
     index: u32,
     slot: u32,
+}
+
+/// A member that is resident, for as long as it is visited.
+#[derive(Clone, Copy)]
+pub struct Ready<'a> {
+    /// Position in the caller's list.
+    pub index: usize,
+    pub parts: Parts<'a>,
 }
 
 /// Slots, what is in them, and the threads that fill them.
@@ -173,8 +184,9 @@ impl Pager {
     }
 
     /// Visits each of `members` of `group` exactly once, first ready first: what is resident at once,
-    /// what is read as it arrives, in waves when there are more than slots. `visit` gets the position
-    /// in `members` and the bytes. Members must be distinct and exist (asserted).
+    /// what is read as it arrives, in waves when there are more than slots. `visit` gets those that are
+    /// ready together, up to [`TOGETHER_MAX`]; one at a time while others wait for a slot, so that the disk
+    /// has work during the visit. Members must be distinct and exist (asserted).
     ///
     /// After an error, of a read or of `visit`, no further member is visited, reads in flight are
     /// awaited, and the pager is as usable as before.
@@ -182,7 +194,7 @@ impl Pager {
         &mut self,
         group: usize,
         members: &[u32],
-        mut visit: impl FnMut(usize, Parts<'_>) -> Result<(), E>,
+        mut visit: impl FnMut(&[Ready<'_>]) -> Result<(), E>,
     ) -> Result<(), E> {
         // Nothing is left over, except when `visit` panicked.
         self.drain()?;
@@ -192,9 +204,10 @@ impl Pager {
             let seen = self.disk().now();
             self.read_ahead(group, members);
             let outcome = match self.next() {
-                Next::Visit(at) => {
-                    let outcome = self.show(group, members, self.awaited[at], &mut visit);
-                    self.keep(at);
+                Next::Visit(first) => {
+                    let count = self.gather(first);
+                    let outcome = self.show(group, members, count, &mut visit);
+                    (0..count).for_each(|_| self.keep(0));
                     outcome
                 }
                 Next::Fail(at) => Err(self.fail(at).into()),
@@ -315,16 +328,39 @@ impl Pager {
         Next::Wait
     }
 
+    /// Moves what can be visited together to the front of `awaited`, beginning with the ready member at
+    /// `first`; says how many that are.
+    fn gather(&mut self, first: usize) -> usize {
+        let most = if self.unread.is_empty() { TOGETHER_MAX } else { 1 };
+        let mut count = 0;
+        for at in first..self.awaited.len() {
+            let slot = self.awaited[at].slot as usize;
+            if count < most && matches!(self.disk().state(slot), State::Ready { .. }) {
+                self.awaited[count..=at].rotate_right(1);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Visits the first `count` of `awaited`, which are ready.
     fn show<E>(
         &self,
         group: usize,
         members: &[u32],
-        awaited: Awaited,
-        visit: &mut impl FnMut(usize, Parts<'_>) -> Result<(), E>,
+        count: usize,
+        visit: &mut impl FnMut(&[Ready<'_>]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let index = awaited.index as usize;
-        let pinned = self.disk().pin(awaited.slot as usize).expect("the slot was seen Ready");
-        visit(index, Parts::new(&pinned, &self.groups[group], members[index]))
+        // The arrays are full: behind the last that is ready stands the last again.
+        let awaited = |place: usize| self.awaited[place.min(count - 1)];
+        let pinned: [_; TOGETHER_MAX] = std::array::from_fn(|place| {
+            self.disk().pin(awaited(place).slot as usize).expect("the slot was seen Ready")
+        });
+        let ready: [_; TOGETHER_MAX] = std::array::from_fn(|place| {
+            let index = awaited(place).index as usize;
+            Ready { index, parts: Parts::new(&pinned[place], &self.groups[group], members[index]) }
+        });
+        visit(&ready[..count])
     }
 
     /// Its slot is not needed by this call any more, but may be by a later one.

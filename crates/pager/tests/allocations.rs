@@ -28,8 +28,8 @@ fn streaming_allocates_and_frees_nothing() {
             for round in 0..20 {
                 let members = if round % 4 == 0 { &all } else { &some };
                 for group in 0..groups.len() {
-                    let outcome: Result<(), PagerError> = pager.stream(group, members, |_, parts| {
-                        sum += u64::from(parts.part(0)[0]);
+                    let outcome: Result<(), PagerError> = pager.stream(group, members, |ready| {
+                        sum += ready.iter().map(|ready| u64::from(ready.parts.part(0)[0])).sum::<u64>();
                         Ok(())
                     });
                     outcome.unwrap();

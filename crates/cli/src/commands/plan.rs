@@ -120,7 +120,7 @@ fn pace(files: &FileSet, groups: &[Group], batch: usize) -> Result<f64, PagerErr
         let first = cycle * batch + group * 5; // Another place in each layer.
         wanted.clear();
         wanted.extend((first..first + batch).map(|nth| (nth % members) as u32));
-        pager.stream(group, &wanted, |_, _| Ok::<(), PagerError>(()))?;
+        pager.stream(group, &wanted, |_| Ok::<(), PagerError>(()))?;
         Ok::<u64, PagerError>(pager.stats().bytes_read)
     };
     // The first batch meets a disk that slept and memory that was never touched.

@@ -9,7 +9,7 @@ use adit_format::TensorType;
 use half::f16;
 
 use crate::isa::per_isa;
-use crate::pool::Pool;
+use crate::pool::{Pool, Rows};
 
 /// How a row of activations is stored to meet weights of some type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,44 +146,78 @@ impl Activations {
         cols: usize,
         formats: &[ActivationFormat],
     ) {
-        assert!(rows <= self.max_rows && cols <= self.max_cols, "{rows} x {cols} activations");
-        assert!(cols > 0 && x.len() == rows * cols, "{} values for {rows} x {cols}", x.len());
+        assert!(x.len() == rows * cols, "{} values for {rows} x {cols}", x.len());
+        self.store(pool, rows, cols, formats, |row| &x[row * cols..(row + 1) * cols]);
+    }
+
+    /// As [`Activations::quantize`], after `fill` has written each row of `x`: one pass over memory for both.
+    pub fn fill(
+        &mut self,
+        pool: &Pool,
+        x: &mut [f32],
+        rows: usize,
+        cols: usize,
+        formats: &[ActivationFormat],
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        assert!(x.len() == rows * cols, "{} values for {rows} x {cols}", x.len());
+        let x = Rows::new(x, cols);
+        self.store(pool, rows, cols, formats, |row| {
+            // SAFETY: `store` asks for every row once.
+            let x = unsafe { x.row(row) };
+            fill(row, x);
+            x
+        });
+    }
+
+    /// Stores the rows that `source` gives; it is asked for each of them once.
+    fn store<'x>(
+        &mut self,
+        pool: &Pool,
+        rows: usize,
+        cols: usize,
+        formats: &[ActivationFormat],
+        source: impl Fn(usize) -> &'x [f32] + Sync,
+    ) {
+        assert!(cols > 0 && rows <= self.max_rows && cols <= self.max_cols, "{rows} x {cols} activations");
+        for format in formats {
+            let whole = cols.is_multiple_of(format.block_len());
+            assert!(whole, "{cols} columns are not whole blocks of {format:?}");
+        }
         (self.rows, self.cols) = (rows, cols);
         self.ready.clear();
-        let isa = pool.isa();
-        let row_of = |row: usize| &x[row * cols..(row + 1) * cols];
-        let lines = cols.div_ceil(64);
-        for &format in formats {
-            assert!(
-                cols.is_multiple_of(format.block_len()),
-                "{cols} columns are not whole blocks of {format:?}"
-            );
-            if self.ready.contains(&format) {
-                continue;
+        self.ready.extend_from_slice(formats);
+        let (isa, lines) = (pool.isa(), cols.div_ceil(64));
+        let (floats, q8_codes, q8_scales) = (&mut self.floats, &mut self.q8_codes, &mut self.q8_scales);
+        let (q8k_codes, q8k_scales) = (&mut self.q8k_codes, &mut self.q8k_scales);
+        let wants = |format| formats.contains(&format);
+        let floats = wants(ActivationFormat::F32).then(|| Rows::new(&mut floats[..rows * cols], cols));
+        let q8 = wants(ActivationFormat::Q8_1).then(|| {
+            let scales = Rows::new(&mut q8_scales[..rows * cols / 32], cols / 32);
+            (Rows::new(&mut q8_codes[..rows * lines], lines), scales)
+        });
+        let q8k = wants(ActivationFormat::Q8K).then(|| {
+            let scales = Rows::new(&mut q8k_scales[..rows * cols / 256], cols / 256);
+            (Rows::new(&mut q8k_codes[..rows * lines], lines), scales)
+        });
+        pool.ranges(rows, pool.piece(rows, 2 * cols), |_, range| {
+            for row in range {
+                let x = source(row);
+                // SAFETY: `ranges` hands out every row once, so nobody else has these.
+                unsafe {
+                    if let Some(floats) = &floats {
+                        floats.row(row).copy_from_slice(x);
+                    }
+                    if let Some((codes, scales)) = &q8 {
+                        let codes = &mut bytemuck::cast_slice_mut(codes.row(row))[..cols];
+                        quantize_q8(isa, x, codes, scales.row(row));
+                    }
+                    if let Some((codes, scales)) = &q8k {
+                        quantize_q8k(isa, x, bytemuck::cast_slice_mut(codes.row(row)), scales.row(row));
+                    }
+                }
             }
-            match format {
-                ActivationFormat::F32 => {
-                    let out = &mut self.floats[..rows * cols];
-                    pool.rows(out, cols, |row, out| out.copy_from_slice(row_of(row)));
-                }
-                ActivationFormat::Q8_1 => {
-                    let codes = (&mut self.q8_codes[..rows * lines], lines);
-                    let scales = (&mut self.q8_scales[..rows * cols / 32], cols / 32);
-                    pool.rows2(codes, scales, |row, codes, scales| {
-                        let codes = &mut bytemuck::cast_slice_mut(codes)[..cols];
-                        quantize_q8(isa, row_of(row), codes, scales);
-                    });
-                }
-                ActivationFormat::Q8K => {
-                    let codes = (&mut self.q8k_codes[..rows * lines], lines);
-                    let scales = (&mut self.q8k_scales[..rows * cols / 256], cols / 256);
-                    pool.rows2(codes, scales, |row, codes, scales| {
-                        quantize_q8k(isa, row_of(row), bytemuck::cast_slice_mut(codes), scales);
-                    });
-                }
-            }
-            self.ready.push(format);
-        }
+        });
     }
 
     /// Rows present.

@@ -183,45 +183,8 @@ impl Pool {
         });
     }
 
-    /// As [`Pool::rows`] over two slices of equally many rows: `(data, row_len)` each.
-    pub fn rows2<A: Send, B: Send>(
-        &self,
-        a: (&mut [A], usize),
-        b: (&mut [B], usize),
-        f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
-    ) {
-        let piece_len = a.1 + b.1;
-        let (a, b) = (Rows::new(a.0, a.1), Rows::new(b.0, b.1));
-        assert!(a.count == b.count, "slices of {} and {} rows", a.count, b.count);
-        self.ranges(a.count, self.piece(a.count, piece_len), |_, range| {
-            for row in range {
-                // SAFETY: `ranges` hands out every row once.
-                f(row, unsafe { a.row(row) }, unsafe { b.row(row) });
-            }
-        });
-    }
-
-    /// As [`Pool::rows2`] over three slices.
-    pub fn rows3<A: Send, B: Send, C: Send>(
-        &self,
-        a: (&mut [A], usize),
-        b: (&mut [B], usize),
-        c: (&mut [C], usize),
-        f: impl Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync,
-    ) {
-        let piece_len = a.1 + b.1 + c.1;
-        let (a, b, c) = (Rows::new(a.0, a.1), Rows::new(b.0, b.1), Rows::new(c.0, c.1));
-        assert!(a.count == b.count && b.count == c.count, "rows: {}, {}, {}", a.count, b.count, c.count);
-        self.ranges(a.count, self.piece(a.count, piece_len), |_, range| {
-            for row in range {
-                // SAFETY: `ranges` hands out every row once.
-                f(row, unsafe { a.row(row) }, unsafe { b.row(row) }, unsafe { c.row(row) });
-            }
-        });
-    }
-
     /// Rows to claim at once: a few thousand elements at least, and some pieces a thread.
-    fn piece(&self, rows: usize, row_len: usize) -> usize {
+    pub(crate) fn piece(&self, rows: usize, row_len: usize) -> usize {
         (2048 / row_len.max(1)).max(rows / (self.threads() * 8)).max(1)
     }
 }

@@ -17,23 +17,6 @@ fn every_row_is_visited_once_with_any_number_of_threads() {
 }
 
 #[test]
-fn zipped_rows_stay_together() {
-    let pool = Pool::new(3);
-    let (mut a, mut b, mut c) = (vec![0usize; 1500], vec![0usize; 3000], vec![0usize; 4500]);
-    pool.rows3((&mut a, 1), (&mut b, 2), (&mut c, 3), |row, a, b, c| {
-        a.fill(row);
-        b.fill(row);
-        c.fill(row);
-    });
-    pool.rows2((&mut a, 1), (&mut b, 2), |row, a, b| {
-        a[0] += row;
-        b[1] += row;
-    });
-    assert!((0..1500).all(|row| a[row] == 2 * row && b[2 * row] == row && b[2 * row + 1] == 2 * row));
-    assert!((0..1500).all(|row| c[3 * row..3 * row + 3] == [row; 3]));
-}
-
-#[test]
 fn helpers_come_back_for_job_after_job() {
     let pool = Pool::new(4);
     let sum = AtomicUsize::new(0);

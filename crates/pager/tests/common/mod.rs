@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
-use adit_pager::{FileSet, Group, IoKind, Pager, PagerError, Part, SimConfig};
+use adit_pager::{FileSet, Group, IoKind, Pager, PagerError, Part, Ready, SimConfig};
 use std::path::PathBuf;
 
 /// A folder of files that no two places of look alike.
@@ -90,14 +90,16 @@ pub fn visit_and_check(
     members: &[u32],
 ) -> Result<Vec<usize>, PagerError> {
     let mut order = Vec::new();
-    pager.stream(group, members, |index, parts| {
-        order.push(index);
-        assert_eq!(parts.count(), groups[group].parts.len());
-        for (p, part) in groups[group].parts.iter().enumerate() {
-            assert!(
-                parts.part(p) == disk.expected(part, members[index]),
-                "group {group} part {p} of {index}"
-            );
+    pager.stream(group, members, |ready| {
+        for &Ready { index, parts } in ready {
+            order.push(index);
+            assert_eq!(parts.count(), groups[group].parts.len());
+            for (p, part) in groups[group].parts.iter().enumerate() {
+                assert!(
+                    parts.part(p) == disk.expected(part, members[index]),
+                    "group {group} part {p} of {index}"
+                );
+            }
         }
         Ok::<(), PagerError>(())
     })?;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use adit_format::TensorType;
 use adit_format::synth::random_weights;
 use adit_kernels::roofline::{self, Reading};
-use adit_kernels::{Activations, Isa, Job, Matrix, Pool, activation_format, matmul};
+use adit_kernels::{Activations, Isa, Job, Matrix, Pool, Selection, activation_format, matmul};
 use adit_pager::AlignedBuf;
 use anyhow::Result;
 use clap::value_parser;
@@ -207,7 +207,8 @@ impl KernelBench {
             }
             let bytes = &bench.walk[bench.place..][..matrix_bytes];
             let weights = Matrix::new(kind, shape.rows, shape.cols, bytes).expect("whole rows");
-            matmul(pool, &x, None, &mut [Job { weights, out: &mut out, out_stride: shape.rows }]);
+            let rows = Selection::Run { first: 0, count: rows };
+            matmul(pool, &x, &mut [Job { weights, rows, out: &mut out, out_stride: shape.rows }]);
             bench.place += matrix_bytes;
         })
     }
