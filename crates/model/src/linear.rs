@@ -101,7 +101,7 @@ impl<'a> Linear<'a> {
     }
 }
 
-/// The activation formats that weights of these kinds ask for, each once: an array and how much of it is used.
+/// The activation formats that weights of these kinds ask for, each once, and how many they are.
 fn formats_of(kinds: &[TensorType]) -> ([ActivationFormat; 4], usize) {
     let mut formats = [ActivationFormat::F32; 4];
     let mut len = 0;
