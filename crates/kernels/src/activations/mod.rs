@@ -61,10 +61,13 @@ pub struct Q8KScale {
     pub d: f32,
     /// Sums of the 16 runs of 16 codes: the 8 even runs, then the 8 odd ones. See [`run_place`].
     pub run_sums: [i16; 16],
+    /// Sums of the 8 groups of 32: groups 0, 2, 1, 3, 4, 6, 5, 7, because AVX-512 has the bytes of every other
+    /// one of four groups at hand as neighbouring words.
+    pub group_sums: [i16; 8],
 }
 
 /// Where the sum of run `run` is kept.
-pub fn run_place(run: usize) -> usize {
+pub const fn run_place(run: usize) -> usize {
     run % 2 * 8 + run / 2
 }
 
@@ -316,6 +319,9 @@ fn q8k_body(x: &[f32], codes: &mut [i8], scales: &mut [Q8KScale]) {
                 sum += *code as i16;
             }
             scale.run_sums[run_place(run)] = sum;
+        }
+        for (place, group) in [0, 2, 1, 3, 4, 6, 5, 7].into_iter().enumerate() {
+            scale.group_sums[place] = scale.run_sums[group] + scale.run_sums[8 + group];
         }
     }
 }

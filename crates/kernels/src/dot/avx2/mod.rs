@@ -42,9 +42,10 @@ use super::{Kernel, TILE_ROWS, WeightRows, each_tile};
 use crate::activations::Row;
 use crate::isa::Avx2;
 use blocks32::Wide32;
-use blocks256::Wide256;
+pub use blocks256::Wide256;
 use floats::{Brain, WideFloat};
-pub use lanes::{load_floats, store_floats4};
+pub use lanes::{add_up4, load_floats, store_floats4};
+pub use vector::ask_ahead;
 
 pub fn kernel(kind: TensorType) -> Kernel {
     match kind {

@@ -19,7 +19,7 @@ fn four_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, first: usize) -> [&'a [F]
 /// not foresee them, because four short streams run side by side. `rows` is the first of the four.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn ask_ahead<F>(rows: &[F], index: usize) {
+pub fn ask_ahead<F>(rows: &[F], index: usize) {
     // Short rows are asked for earlier, for memory needs its time; of long ones the caches hold no more.
     let ahead = (4 * size_of_val(rows)).clamp(8 * 1024, 32 * 1024);
     let bytes = 4 * size_of::<F>();

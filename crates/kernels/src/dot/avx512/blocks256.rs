@@ -1,349 +1,112 @@
-//! How AVX-512 unpacks the formats of super-blocks: one block of each of 16 weight rows at once, turned so
-//! that every 32-bit lane belongs to one row. Knows no activations.
-//!
-//! Packed bytes are turned first and split into codes afterwards: the same shuffles move two to four codes.
+//! How AVX-512 unpacks the formats of super-blocks for one activation row: 64 codes in their natural order.
+//! Scales and minimums are unpacked as on AVX2. Knows no activations.
 
 use std::arch::x86_64::*;
-use std::mem::offset_of;
 
-use adit_format::blocks::{BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, IQ4_VALUES};
+use adit_format::blocks::{BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
 
-use super::turn::*;
-use crate::formats::Format256;
+use super::lanes::*;
+use super::turned256::IQ4_RAISED;
+use crate::dot::avx2::Wide256;
 use crate::isa::Avx512;
 
-/// Groups of 32 columns in a super-block.
-pub const GROUPS: usize = 8;
-
-/// One super-block of 16 weight rows.
-pub struct Packed256 {
-    /// Unsigned codes: register `[g][q]` holds columns `32g + 4q..32g + 4q + 4` of row `r` in lane `r`.
-    pub codes: [[__m512i; 8]; GROUPS],
-    /// `[run within the group][group]`, as far as the format has them.
-    pub scales: [[__m512i; GROUPS]; 2],
-    /// Minimums as pairs of words, of runs as [`Wide256::MIN_PAIRS`] says.
-    pub mins: [__m512i; 8],
-    pub d: __m512,
-    pub dmin: __m512,
-}
-
-/// What the sums of a run are multiplied with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Scales {
-    /// Nothing: the codes hold the scales already.
-    InCodes,
-    /// One scale for 32 columns.
-    OfGroups,
-    /// One scale for 16 columns.
-    OfRuns,
-}
-
-/// Which run sums meet the minimums.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mins {
-    None,
-    /// Of 32 columns: four pairs of neighbours.
-    OfGroups,
-    /// Of 16 columns, in the order of [`Q8KScale`](crate::activations::Q8KScale): eight pairs.
-    OfRuns,
-}
-
-/// A format of super-blocks as the AVX-512 kernels need it.
-pub trait Wide256: Format256 {
-    const SCALES: Scales;
-    const MINS: Mins = Mins::None;
+/// A format of super-blocks as this kernel needs it, beyond what AVX2 does.
+pub trait Codes256: Wide256 {
     /// How much too large the unsigned codes are.
     const OFFSET: i32 = 0;
+    /// The products of the largest code with 127, in pairs, fit 16 bits.
+    const PAIRS_FIT: bool = true;
 
-    fn unpack16(blocks: &[&Self; 16], packed: &mut Packed256, isa: Avx512);
+    /// The codes `64 * part..64 * part + 64`.
+    fn codes64(&self, part: usize, isa: Avx512) -> __m512i;
 }
 
-/// The bits of `x` that `mask` sets, then those of `y` that it does not.
+/// 32 bytes of a longer array from byte `32 * index`, twice.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn merge(mask: __m512i, x: __m512i, y: __m512i) -> __m512i {
-    _mm512_ternarylogic_epi32::<0xca>(mask, x, y)
+fn twice<const N: usize>(bytes: &[u8; N], index: usize) -> __m512i {
+    _mm512_broadcast_i64x4(load_half(&bytes.as_chunks::<32>().0[index]))
 }
 
-/// Each dword moved right by `count` bits, left if negative. Callers unroll, so it becomes immediate.
+/// Each dword of the lower half turned right by `low` bits, each of the upper by `high`. What leaves its byte
+/// is masked away by callers.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn shift_right(x: __m512i, count: i32) -> __m512i {
-    if count >= 0 {
-        _mm512_srl_epi32(x, _mm_cvtsi32_si128(count))
-    } else {
-        _mm512_sll_epi32(x, _mm_cvtsi32_si128(-count))
+fn rotate(x: __m512i, low: i32, high: i32) -> __m512i {
+    let counts = _mm512_inserti64x4::<1>(_mm512_set1_epi32(low), _mm256_set1_epi32(high));
+    _mm512_rorv_epi32(x, counts)
+}
+
+impl Codes256 for BlockQ2K {
+    #[inline(always)]
+    fn codes64(&self, part: usize, _: Avx512) -> __m512i {
+        let first = part as i32 % 2 * 4;
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { and(rotate(twice(&self.qs, part / 2), first, first + 2), 3) }
     }
 }
 
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn and(x: __m512i, byte: i8) -> __m512i {
-    _mm512_and_si512(x, _mm512_set1_epi8(byte))
-}
-
-/// Two bits of each byte, from bit `2 * index`.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn two_bits(x: __m512i, index: usize) -> __m512i {
-    and(shift_right(x, 2 * index as i32), 3)
-}
-
-/// The f16 number in the upper or lower half of each dword.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn halves(x: __m512i, upper: bool) -> __m512 {
-    _mm512_cvtph_ps(_mm512_cvtepi32_epi16(if upper { _mm512_srli_epi32::<16>(x) } else { x }))
-}
-
-/// Byte `index` of each dword.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn byte_of(x: __m512i, index: usize) -> __m512i {
-    match index {
-        3 => _mm512_srli_epi32::<24>(x),
-        _ => _mm512_and_si512(shift_right(x, 8 * index as i32), _mm512_set1_epi32(255)),
-    }
-}
-
-/// The same with its sign.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn signed_byte_of(x: __m512i, index: usize) -> __m512i {
-    _mm512_srai_epi32::<24>(shift_right(x, 8 * index as i32 - 24))
-}
-
-/// Bytes 0 and 2 of each dword as words, then bytes 1 and 3.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn word_pairs(x: __m512i) -> [__m512i; 2] {
-    let even = _mm512_set1_epi16(255);
-    [_mm512_and_si512(x, even), _mm512_and_si512(_mm512_srli_epi32::<8>(x), even)]
-}
-
-/// Byte `index` of each dword, as both of its words.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn both_words(x: __m512i, index: usize) -> __m512i {
-    // Bytes with the highest bit set choose zero.
-    let first = _mm512_set4_epi32(
-        0x800c_800c_u32 as i32,
-        0x8008_8008_u32 as i32,
-        0x8004_8004_u32 as i32,
-        0x8000_8000_u32 as i32,
-    );
-    _mm512_shuffle_epi8(x, _mm512_add_epi8(first, _mm512_set1_epi16(index as i16)))
-}
-
-impl Wide256 for BlockQ2K {
-    const SCALES: Scales = Scales::InCodes;
-    const MINS: Mins = Mins::OfRuns;
+impl Codes256 for BlockQ3K {
+    const OFFSET: i32 = 4;
 
     #[inline(always)]
-    fn unpack16(blocks: &[&Self; 16], packed: &mut Packed256, _: Avx512) {
+    fn codes64(&self, part: usize, _: Avx512) -> __m512i {
+        let (first, group) = (part as i32 % 2 * 4, 2 * part as i32);
         // SAFETY: the token proves that the CPU has the features.
         unsafe {
-            let [.., d] = turn16(blocks, offset_of!(Self, d) + 4 - 16);
-            (packed.d, packed.dmin) = (halves(d, false), halves(d, true));
-            let scales = turn16(blocks, offset_of!(Self, scales));
-            for (k, scales) in scales.iter().enumerate() {
-                [packed.mins[k], packed.mins[4 + k]] = word_pairs(and(_mm512_srli_epi32::<4>(*scales), 15));
-            }
-            let qs = turn64(blocks, offset_of!(Self, qs));
-            for g in 0..GROUPS {
-                let scales = and(scales[g / 2], 15);
-                for q in 0..8 {
-                    // At most 3 times 15: the product of a byte does not touch the next one.
-                    let codes = two_bits(qs[g / 4 * 8 + q], g % 4);
-                    packed.codes[g][q] = _mm512_mullo_epi16(codes, both_words(scales, g % 2 * 2 + q / 4));
-                }
-            }
+            let low = rotate(twice(&self.qs, part / 2), first, first + 2);
+            join(3, low, 4, rotate(twice(&self.hmask, 0), group - 2, group - 1))
         }
     }
 }
 
-impl Wide256 for BlockQ3K {
-    const SCALES: Scales = Scales::InCodes;
-    // Codes are -4..=3, scales -32..=31, so products -124..=128.
-    const OFFSET: i32 = 124;
-
+impl Codes256 for BlockQ4K {
     #[inline(always)]
-    fn unpack16(blocks: &[&Self; 16], packed: &mut Packed256, _: Avx512) {
+    fn codes64(&self, part: usize, _: Avx512) -> __m512i {
+        // SAFETY: the token proves that the CPU has the features.
+        unsafe { and(rotate(twice(&self.qs, part), 0, 4), 15) }
+    }
+}
+
+impl Codes256 for BlockQ5K {
+    #[inline(always)]
+    fn codes64(&self, part: usize, _: Avx512) -> __m512i {
+        let group = 2 * part as i32;
         // SAFETY: the token proves that the CPU has the features.
         unsafe {
-            // The scales and d are the last 14 bytes.
-            let window = turn16(blocks, offset_of!(Self, scales) - 2);
-            packed.d = halves(window[3], true);
-            let scales = q3k_scales(window);
-            let hmask = turn32(blocks, offset_of!(Self, hmask));
-            let qs = turn64(blocks, offset_of!(Self, qs));
-            for g in 0..GROUPS {
-                for run in 0..2 {
-                    let scale = both_words(scales[g / 2], g % 2 * 2 + run);
-                    let scale = _mm512_sub_epi16(scale, _mm512_set1_epi16(32));
-                    // With c the code plus 4: scale * (c - 4) + 124 for both bytes of a word at once. That
-                    // is 0..=252 for each, so modulo 2^16 the word is right whatever its parts are.
-                    let rest = _mm512_mullo_epi16(scale, _mm512_set1_epi16(-4 * 0x101));
-                    let rest = _mm512_add_epi16(rest, _mm512_set1_epi16(124 * 0x101));
-                    for q in 4 * run..4 * run + 4 {
-                        let low = shift_right(qs[g / 4 * 8 + q], g as i32 % 4 * 2);
-                        let high = shift_right(hmask[q], g as i32 - 2);
-                        let codes = and(merge(_mm512_set1_epi8(3), low, high), 7);
-                        packed.codes[g][q] = _mm512_add_epi16(_mm512_mullo_epi16(codes, scale), rest);
-                    }
-                }
-            }
+            let low = rotate(twice(&self.qs, part), 0, 4);
+            join(15, low, 16, rotate(twice(&self.qh, 0), group - 4, group - 3))
         }
     }
 }
 
-/// The scales of Q3_K plus 32, four runs in a dword, from its last 16 bytes; as `formats::q3k_scales`.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn q3k_scales(window: [__m512i; 4]) -> [__m512i; 4] {
-    let [w0, w1, w2, w3] = window;
-    let joined = |a, b| _mm512_or_si512(_mm512_srli_epi32::<16>(a), _mm512_slli_epi32::<16>(b));
-    let (a, b, c) = (joined(w0, w1), joined(w1, w2), joined(w2, w3));
-    let scale = |low, high| and(merge(_mm512_set1_epi8(15), low, high), 63);
-    [
-        scale(a, shift_right(c, -4)),
-        scale(b, shift_right(c, -2)),
-        scale(shift_right(a, 4), c),
-        scale(shift_right(b, 4), shift_right(c, 2)),
-    ]
-}
-
-/// Header, scales and minimums of Q4_K and Q5_K, which begin alike; as `formats::k_scales`.
-#[inline]
-#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn unpack_k_scales<B: bytemuck::Pod>(blocks: &[&B; 16], packed: &mut Packed256) {
-    let [d, a, b, c] = turn16(blocks, 0);
-    (packed.d, packed.dmin) = (halves(d, false), halves(d, true));
-    let joined = |low, high| and(merge(_mm512_set1_epi8(15), low, shift_right(high, 2)), 63);
-    let scales = [and(a, 63), joined(c, a)];
-    let mins = [and(b, 63), joined(shift_right(c, 4), b)];
-    for g in 0..GROUPS {
-        packed.scales[0][g] = byte_of(scales[g / 4], g % 4);
-    }
-    for (half, mins) in mins.into_iter().enumerate() {
-        [packed.mins[2 * half], packed.mins[2 * half + 1]] = word_pairs(mins);
-    }
-}
-
-impl Wide256 for BlockQ4K {
-    const SCALES: Scales = Scales::OfGroups;
-    const MINS: Mins = Mins::OfGroups;
-
-    #[inline(always)]
-    fn unpack16(blocks: &[&Self; 16], packed: &mut Packed256, _: Avx512) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe {
-            unpack_k_scales(blocks, packed);
-            for half in 0..2 {
-                let qs = turn64(blocks, offset_of!(Self, qs) + 64 * half);
-                for (i, qs) in qs.iter().enumerate() {
-                    let (g, q) = (4 * half + i / 8 * 2, i % 8);
-                    packed.codes[g][q] = and(*qs, 15);
-                    packed.codes[g + 1][q] = and(shift_right(*qs, 4), 15);
-                }
-            }
-        }
-    }
-}
-
-impl Wide256 for BlockQ5K {
-    const SCALES: Scales = Scales::OfGroups;
-    const MINS: Mins = Mins::OfGroups;
-
-    #[inline(always)]
-    fn unpack16(blocks: &[&Self; 16], packed: &mut Packed256, _: Avx512) {
-        // SAFETY: the token proves that the CPU has the features.
-        unsafe {
-            unpack_k_scales(blocks, packed);
-            let low = _mm512_set1_epi8(15);
-            let qh = turn32(blocks, offset_of!(Self, qh));
-            for half in 0..2 {
-                let qs = turn64(blocks, offset_of!(Self, qs) + 64 * half);
-                for (i, qs) in qs.iter().enumerate() {
-                    let (g, q) = (4 * half + i / 8 * 2, i % 8);
-                    let fifth = [shift_right(qh[q], g as i32 - 4), shift_right(qh[q], g as i32 - 3)];
-                    packed.codes[g][q] = and(merge(low, *qs, fifth[0]), 31);
-                    packed.codes[g + 1][q] = and(merge(low, shift_right(*qs, 4), fifth[1]), 31);
-                }
-            }
-        }
-    }
-}
-
-impl Wide256 for BlockQ6K {
-    const SCALES: Scales = Scales::OfRuns;
+impl Codes256 for BlockQ6K {
     const OFFSET: i32 = 32;
 
     #[inline(always)]
-    fn unpack16(blocks: &[&Self; 16], packed: &mut Packed256, _: Avx512) {
+    fn codes64(&self, part: usize, _: Avx512) -> __m512i {
+        let first = part as i32 % 2 * 4;
         // SAFETY: the token proves that the CPU has the features.
         unsafe {
-            let [.., d] = turn16(blocks, offset_of!(Self, d) + 2 - 16);
-            packed.d = halves(d, true);
-            let scales = turn16(blocks, offset_of!(Self, scales));
-            for run in 0..16 {
-                packed.scales[run % 2][run / 2] = signed_byte_of(scales[run / 4], run % 4);
-            }
-            let low = _mm512_set1_epi8(15);
-            let qh = turn64(blocks, offset_of!(Self, qh));
-            for half in 0..2 {
-                let ql = turn64(blocks, offset_of!(Self, ql) + 64 * half);
-                for (i, ql) in ql.iter().enumerate() {
-                    // Low nibbles are the first 64 of 128 columns.
-                    let (quarter, q) = (i / 8, i % 8);
-                    let qh = qh[8 * half + q];
-                    let high = [shift_right(qh, 2 * quarter as i32 - 4), shift_right(qh, 2 * quarter as i32)];
-                    let g = 4 * half + quarter;
-                    packed.codes[g][q] = and(merge(low, *ql, high[0]), 63);
-                    packed.codes[g + 2][q] = and(merge(low, shift_right(*ql, 4), high[1]), 63);
-                }
-            }
+            let low = rotate(load(&self.ql.as_chunks::<64>().0[part / 2]), first, first);
+            join(15, low, 48, rotate(twice(&self.qh, part / 2), first - 4, first - 2))
         }
     }
 }
 
-/// The table of the IQ4 types, made positive.
-const IQ4_RAISED: [u8; 16] = {
-    let mut table = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        table[i] = (IQ4_VALUES[i] as i32 + BlockIq4Xs::OFFSET) as u8;
-        i += 1;
-    }
-    table
-};
-
-impl Wide256 for BlockIq4Xs {
-    const SCALES: Scales = Scales::OfGroups;
+impl Codes256 for BlockIq4Xs {
     const OFFSET: i32 = 128;
+    const PAIRS_FIT: bool = false;
 
     #[inline(always)]
-    fn unpack16(blocks: &[&Self; 16], packed: &mut Packed256, _: Avx512) {
+    fn codes64(&self, part: usize, _: Avx512) -> __m512i {
         // SAFETY: the token proves that the CPU has the features.
         unsafe {
-            let [first, scales_l, ..] = turn16(blocks, 0);
-            packed.d = halves(first, false);
-            for g in 0..GROUPS {
-                // As `formats::iq4xs_scales`.
-                let low = shift_right(scales_l, 4 * g as i32);
-                let high = shift_right(first, 16 + 2 * g as i32 - 4);
-                let scale = _mm512_and_si512(merge(_mm512_set1_epi32(15), low, high), _mm512_set1_epi32(63));
-                packed.scales[0][g] = _mm512_sub_epi32(scale, _mm512_set1_epi32(32));
-            }
-            let table = _mm512_broadcast_i32x4(load_table(&IQ4_RAISED));
-            for half in 0..2 {
-                let qs = turn64(blocks, offset_of!(Self, qs) + 64 * half);
-                for (i, qs) in qs.iter().enumerate() {
-                    let (g, q) = (4 * half + i / 4, i % 4);
-                    packed.codes[g][q] = _mm512_shuffle_epi8(table, and(*qs, 15));
-                    packed.codes[g][4 + q] = _mm512_shuffle_epi8(table, and(shift_right(*qs, 4), 15));
-                }
-            }
+            // Two groups of 16 bytes, each once for its low and once for its high nibbles.
+            let groups =
+                _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3), twice(&self.qs, part));
+            let nibbles = _mm512_srlv_epi64(groups, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
+            _mm512_shuffle_epi8(table(&IQ4_RAISED), and(nibbles, 15))
         }
     }
 }

@@ -21,6 +21,13 @@ pub fn load_quarter(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn load_half(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: 32 readable bytes; the unaligned form asks for no more.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
 /// One 32-bit number for each row of a tile.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
@@ -75,6 +82,13 @@ pub fn transpose(rows: [&[u8; 16]; TILE_ROWS]) -> [__m512i; 4] {
         let three = _mm512_inserti32x4::<2>(two, load_quarter(rows[i + 8]));
         r[i] = _mm512_inserti32x4::<3>(three, load_quarter(rows[i + 12]));
     }
+    turn_quarters(r)
+}
+
+/// Turns the squares of 4 by 4 dwords that the quarters of four registers are.
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn turn_quarters(r: [__m512i; 4]) -> [__m512i; 4] {
     let (a, b) = (_mm512_unpacklo_epi32(r[0], r[1]), _mm512_unpackhi_epi32(r[0], r[1]));
     let (c, d) = (_mm512_unpacklo_epi32(r[2], r[3]), _mm512_unpackhi_epi32(r[2], r[3]));
     [
@@ -83,4 +97,25 @@ pub fn transpose(rows: [&[u8; 16]; TILE_ROWS]) -> [__m512i; 4] {
         _mm512_unpacklo_epi64(b, d),
         _mm512_unpackhi_epi64(b, d),
     ]
+}
+
+/// Each byte and `byte`.
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn and(x: __m512i, byte: i8) -> __m512i {
+    _mm512_and_si512(x, _mm512_set1_epi8(byte))
+}
+
+/// Of each byte, the bits in `low` from `x`, those in `high` from `y`, and no others.
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn join(low: i8, x: __m512i, high: i8, y: __m512i) -> __m512i {
+    and(_mm512_ternarylogic_epi32::<0xca>(_mm512_set1_epi8(low), x, y), low | high)
+}
+
+#[inline]
+#[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+pub fn store_dwords(x: __m512i, out: &mut [i32; 16]) {
+    // SAFETY: 64 writable bytes; the unaligned form asks for no more.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), x) }
 }

@@ -7,6 +7,8 @@ mod lanes;
 mod tile256;
 mod tile32;
 mod turn;
+mod turned256;
+mod vector256;
 mod vector32;
 
 use adit_format::TensorType;
@@ -19,7 +21,8 @@ use super::{Kernel, TILE_ROWS, WeightRows, avx2, each_tile};
 use crate::activations::Row;
 use crate::isa::Avx512;
 use blocks32::Wide32;
-use blocks256::Wide256;
+use blocks256::Codes256;
+use turned256::Turned256;
 
 pub fn kernel(kind: TensorType) -> Kernel {
     match kind {
@@ -56,10 +59,11 @@ fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_RO
     }
 }
 
-fn rows256<F: Wide256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+fn rows256<F: Codes256 + Turned256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     each_tile(w, x, out, |w, out| match x {
-        [_] => avx2::kernel(F::KIND)(w, x, out),
         // SAFETY: the token proves that the CPU has the features.
+        [x] => unsafe { vector256::multiply::<F>(token(), w, x, &mut out[0]) },
+        // SAFETY: as above.
         _ => unsafe { tile256::multiply::<F>(token(), w, x, out) },
     });
 }

@@ -9,8 +9,9 @@
 
 use std::arch::x86_64::*;
 
-use super::blocks256::{GROUPS, Mins, Packed256, Scales, Wide256};
-use super::turn::*;
+use super::lanes::*;
+use super::turn::Blocks;
+use super::turned256::{GROUPS, Mins, Packed256, Scales, Turned256};
 use crate::activations::{Q8KScale, Row};
 use crate::dot::{TILE_ROWS, WeightRows};
 use crate::isa::Avx512;
@@ -24,7 +25,7 @@ fn sixteen_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; TILE_ROWS
 }
 
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-pub fn multiply<F: Wide256>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+pub fn multiply<F: Turned256>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     let rows = sixteen_rows::<F>(w);
     let zero = _mm512_setzero_si512();
     let mut packed = Packed256 {
@@ -36,24 +37,27 @@ pub fn multiply<F: Wide256>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out:
     };
     out.iter_mut().for_each(|out| *out = [0.0; TILE_ROWS]);
     for (index, first) in rows[0].iter().enumerate() {
-        let mut blocks = [first; TILE_ROWS];
-        for r in 1..TILE_ROWS {
-            blocks[r] = &rows[r][index];
+        let mut blocks = Blocks {
+            of_rows: [first; TILE_ROWS],
+            ahead: w.bytes.as_ptr_range().end.wrapping_add(index * TILE_ROWS * size_of::<F>()),
+        };
+        for (block, row) in blocks.of_rows.iter_mut().zip(&rows) {
+            *block = &row[index];
         }
         F::unpack16(&blocks, &mut packed, isa);
         let ((whole, left), (outs, outs_left)) = (x.as_chunks::<ROWS>(), out.as_chunks_mut::<ROWS>());
         for (x, out) in whole.iter().zip(outs) {
-            meet::<F, ROWS>(&packed, x, index, out);
+            meet::<F, ROWS, 1>(&packed, x, index, out);
         }
         match left.len() {
             0 => {}
-            1 => meet_some::<F, 1>(&packed, left, index, outs_left),
-            2 => meet_some::<F, 2>(&packed, left, index, outs_left),
-            3 => meet_some::<F, 3>(&packed, left, index, outs_left),
-            4 => meet_some::<F, 4>(&packed, left, index, outs_left),
-            5 => meet_some::<F, 5>(&packed, left, index, outs_left),
-            6 => meet_some::<F, 6>(&packed, left, index, outs_left),
-            _ => meet_some::<F, 7>(&packed, left, index, outs_left),
+            1 => meet_some::<F, 1, 8>(&packed, left, index, outs_left),
+            2 => meet_some::<F, 2, 4>(&packed, left, index, outs_left),
+            3 => meet_some::<F, 3, 2>(&packed, left, index, outs_left),
+            4 => meet_some::<F, 4, 2>(&packed, left, index, outs_left),
+            5 => meet_some::<F, 5, 1>(&packed, left, index, outs_left),
+            6 => meet_some::<F, 6, 1>(&packed, left, index, outs_left),
+            _ => meet_some::<F, 7, 1>(&packed, left, index, outs_left),
         }
     }
 }
@@ -61,20 +65,20 @@ pub fn multiply<F: Wide256>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out:
 /// [`meet`] for exactly `N` rows in slices.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn meet_some<F: Wide256, const N: usize>(
+fn meet_some<F: Turned256, const N: usize, const G: usize>(
     packed: &Packed256,
     x: &[Row<'_>],
     index: usize,
     out: &mut [[f32; TILE_ROWS]],
 ) {
     let x = x.try_into().expect("N rows");
-    meet::<F, N>(packed, x, index, out.try_into().expect("N rows"));
+    meet::<F, N, G>(packed, x, index, out.try_into().expect("N rows"));
 }
 
 /// Adds the products of super-block `index` to `out`.
 #[inline(never)]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn meet<F: Wide256, const N: usize>(
+fn meet<F: Turned256, const N: usize, const G: usize>(
     packed: &Packed256,
     x: &[Row<'_>; N],
     index: usize,
@@ -91,29 +95,33 @@ fn meet<F: Wide256, const N: usize>(
     }
     let run_quads = if F::SCALES == Scales::OfRuns { 4 } else { 8 };
     let mut sums = [zero; N];
-    for g in 0..GROUPS {
+    for g in (0..GROUPS).step_by(G) {
         for first in (0..8).step_by(run_quads) {
             let run = first / 4;
-            let mut run_sums = [zero; N];
+            let mut run_sums = [[zero; N]; G];
             if F::OFFSET != 0 {
-                for n in 0..N {
-                    run_sums[n] = _mm512_set1_epi32(starts[n][8 * run + g]);
+                for (i, run_sums) in run_sums.iter_mut().enumerate() {
+                    for n in 0..N {
+                        run_sums[n] = _mm512_set1_epi32(starts[n][8 * run + g + i]);
+                    }
                 }
             }
             for q in first..first + run_quads {
-                let weights = packed.codes[g][q];
-                for n in 0..N {
-                    let quad: [i8; 4] = codes[n].as_chunks::<32>().0[g].as_chunks::<4>().0[q];
-                    let quad = _mm512_set1_epi32(i32::from_ne_bytes(bytemuck::cast(quad)));
-                    run_sums[n] = _mm512_dpbusd_epi32(run_sums[n], weights, quad);
+                for (i, run_sums) in run_sums.iter_mut().enumerate() {
+                    for n in 0..N {
+                        let quad = codes[n].as_chunks::<32>().0[g + i].as_chunks::<4>().0[q];
+                        run_sums[n] = add_products(run_sums[n], packed.codes[g + i][q], quad);
+                    }
                 }
             }
-            for n in 0..N {
-                let run_sum = match F::SCALES {
-                    Scales::InCodes => run_sums[n],
-                    _ => _mm512_mullo_epi32(run_sums[n], packed.scales[run][g]),
-                };
-                sums[n] = _mm512_add_epi32(sums[n], run_sum);
+            for (i, run_sums) in run_sums.iter().enumerate() {
+                for n in 0..N {
+                    let run_sum = match F::SCALES {
+                        Scales::InCodes => run_sums[n],
+                        _ => _mm512_mullo_epi32(run_sums[n], packed.scales[run][g + i]),
+                    };
+                    sums[n] = _mm512_add_epi32(sums[n], run_sum);
+                }
             }
         }
     }
@@ -134,9 +142,9 @@ fn meet<F: Wide256, const N: usize>(
 /// order of [`Q8KScale::run_sums`], of groups in theirs.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn starts_of<F: Wide256>(scale: &Q8KScale) -> [i32; 16] {
+fn starts_of<F: Turned256>(scale: &Q8KScale) -> [i32; 16] {
     let mut starts = [0; 16];
-    let sums = _mm512_cvtepi16_epi32(load_words(&scale.run_sums));
+    let sums = _mm512_cvtepi16_epi32(load_half(bytemuck::cast_ref(&scale.run_sums)));
     let sums = match F::SCALES {
         Scales::OfRuns => sums,
         _ => _mm512_add_epi32(sums, _mm512_shuffle_i64x2::<0x4e>(sums, sums)),
@@ -148,18 +156,14 @@ fn starts_of<F: Wide256>(scale: &Q8KScale) -> [i32; 16] {
 /// The run sums of one activation row times the minimums.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn min_sum<F: Wide256>(packed: &Packed256, scale: &Q8KScale) -> __m512i {
-    let mut run_sums = scale.run_sums;
-    if F::MINS == Mins::OfGroups {
-        let all = load_words(&run_sums);
-        let sums = _mm_add_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
-        let paired = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-        store_words(_mm256_castsi128_si256(_mm_shuffle_epi8(sums, paired)), &mut run_sums);
-    }
-    let pairs: &[[i16; 2]; 8] = bytemuck::cast_ref(&run_sums);
-    let count = if F::MINS == Mins::OfGroups { 4 } else { 8 };
+fn min_sum<F: Turned256>(packed: &Packed256, scale: &Q8KScale) -> __m512i {
+    let pairs: &[[i16; 2]] = match F::MINS {
+        Mins::None => &[],
+        Mins::OfGroups => bytemuck::cast_slice(&scale.group_sums),
+        Mins::OfRuns => bytemuck::cast_slice(&scale.run_sums),
+    };
     let mut sum = _mm512_setzero_si512();
-    for (mins, pair) in packed.mins.iter().zip(pairs).take(count) {
+    for (mins, pair) in packed.mins.iter().zip(pairs) {
         sum = _mm512_dpwssd_epi32(sum, *mins, _mm512_set1_epi32(bytemuck::cast(*pair)));
     }
     sum
