@@ -61,8 +61,8 @@ pub struct Q8KScale {
     pub d: f32,
     /// Sums of the 16 runs of 16 codes: the 8 even runs, then the 8 odd ones. See [`run_place`].
     pub run_sums: [i16; 16],
-    /// Sums of the 8 groups of 32: groups 0, 2, 1, 3, 4, 6, 5, 7, because AVX-512 has the bytes of every other
-    /// one of four groups at hand as neighbouring words.
+    /// Sums of the 8 groups of 32: groups 0, 2, 1, 3, 4, 6, 5, 7, because bytes 0 and 2 of a dword, and then
+    /// 1 and 3, become neighbouring words most easily.
     pub group_sums: [i16; 8],
 }
 
