@@ -36,8 +36,9 @@ pub fn part<'a, F, const G: usize>(rows: &[&'a [F]; TILE_ROWS], first: usize) ->
     part
 }
 
+/// `G` blocks of one row.
 #[inline(always)]
-fn blocks_from<F, const G: usize>(row: &[F], first: usize) -> &[F; G] {
+pub fn blocks_from<F, const G: usize>(row: &[F], first: usize) -> &[F; G] {
     row[first..].first_chunk().expect("G blocks in all rows")
 }
 

@@ -18,31 +18,36 @@ struct Packed {
     heads: [Heads; GROUPS],
 }
 
-/// Unpacks `G` blocks of one tile into the first groups behind `at`.
+/// Unpacks `G` blocks of one tile, from block `first` on, into the groups from `at` on.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 fn pack<F: Wide32, const G: usize>(
     isa: Avx512,
-    part: &Part<'_, F, G>,
+    rows: &[&[F]; TILE_ROWS],
+    first: usize,
     tile: usize,
     at: usize,
     packed: &mut Packed,
 ) {
-    let heads = packed.heads.first_chunk_mut().expect("no more than GROUPS");
-    read_heads(part, heads);
+    let part = part(rows, first);
+    let heads: &mut [_; G] = packed.heads.first_chunk_mut().expect("no more than GROUPS");
+    read_heads(&part, heads);
     for (g, heads) in heads.iter().enumerate() {
-        packed.codes[at + g][tile] = codes(isa, part, g, heads);
+        for row in &rows[g * TILE_ROWS / G..(g + 1) * TILE_ROWS / G] {
+            ask_ahead(row, first + G);
+        }
+        packed.codes[at + g][tile] = codes(isa, &part, g, heads);
         (packed.d[at + g][tile], packed.m[at + g][tile]) = F::scales(heads, isa);
     }
 }
 
-/// Asks for the blocks of this row that are unpacked after these, or at its end for the first ones of the row
-/// that follows when the tiles do: the hardware does not foresee them, for many short streams run side by
-/// side.
+/// Asks for the blocks of a row from `next` on, or behind its end for the first ones of the row that follows
+/// when the tiles do. The hardware does not foresee them, for many short streams run side by side; and it
+/// takes few such wishes at a time, so they come row by row between the work.
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn ask_ahead<F>(row: &[F], blocks: Range<usize>) {
-    let next = if blocks.end < row.len() { blocks.end } else { row.len() * TILES * TILE_ROWS };
+fn ask_ahead<F>(row: &[F], next: usize) {
+    let next = if next < row.len() { next } else { row.len() * TILES * TILE_ROWS };
     let start = row.as_ptr().wrapping_add(next).cast::<u8>();
     for line in 0..=(GROUPS * size_of::<F>()).div_ceil(64) {
         _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * 64).cast());
@@ -64,12 +69,11 @@ pub fn multiply<F: Wide32>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: 
     for first in (0..total).step_by(GROUPS) {
         let blocks = first..total.min(first + GROUPS);
         for (tile, rows) in rows.iter().enumerate() {
-            rows.iter().for_each(|row| ask_ahead(row, blocks.clone()));
             if blocks.len() == GROUPS {
-                pack::<F, GROUPS>(isa, &part(rows, first), tile, 0, &mut packed);
+                pack::<F, GROUPS>(isa, rows, first, tile, 0, &mut packed);
             } else {
                 for at in 0..blocks.len() {
-                    pack::<F, 1>(isa, &part(rows, first + at), tile, at, &mut packed);
+                    pack::<F, 1>(isa, rows, first + at, tile, at, &mut packed);
                 }
             }
         }
