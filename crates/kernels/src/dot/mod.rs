@@ -59,7 +59,8 @@ impl<'a> WeightRows<'a> {
 }
 
 /// Sets `out[t * x.len() + i][r]` to the product of row `r` of the `t`th tile of weights with activation
-/// row `x[i]`. `w` holds [`TILES`] tiles or less, `out` has room for so many; what belongs to no row is undefined.
+/// row `x[i]`. `w` holds [`TILES`] tiles or less, `out` has room for so many; what belongs to no row is
+/// undefined.
 pub type Kernel = fn(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]);
 
 /// Hands a kernel's work on tile by tile.
