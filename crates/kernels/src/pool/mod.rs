@@ -11,9 +11,12 @@
 //! helper may lose its core in the middle of a piece or be woken onto the caller's own. [`Experience`] times
 //! jobs of a kind with and without help and picks the faster way, so two threads are not slower than one.
 //!
+//! Helpers are pinned to processors only on request ([`places`]).
+//!
 //! **Invariant:** results never depend on which thread took which piece.
 
 mod experience;
+mod places;
 mod signal;
 mod spans;
 
@@ -92,12 +95,17 @@ impl Pool {
             stop: AtomicBool::new(false),
         });
         let started = Arc::new(Barrier::new(threads));
+        let places = places::of_helpers(threads);
         let helpers = (1..threads)
             .map(|worker| {
                 let (shared, started) = (shared.clone(), started.clone());
+                let place = places.get(worker - 1).copied();
                 std::thread::Builder::new()
                     .name(format!("adit-worker-{worker}"))
                     .spawn(move || {
+                        if let Some(processor) = place {
+                            places::pin(processor);
+                        }
                         started.wait();
                         help(&shared, worker);
                     })

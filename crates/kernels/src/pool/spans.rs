@@ -15,7 +15,11 @@ pub struct Spans {
     /// First unit in the high half, end in the low one.
     runs: [AtomicU64; MOST_WORKERS],
     workers: usize,
+    /// Runs are so many places apart: in cache lines of their own while they fit.
+    stride: usize,
 }
+
+const LINE_RUNS: usize = 64 / size_of::<AtomicU64>();
 
 fn pack(run: Range<u32>) -> u64 {
     (run.start as u64) << 32 | run.end as u64
@@ -29,10 +33,11 @@ impl Spans {
     pub fn new(total: usize, workers: usize) -> Spans {
         assert!(total <= u32::MAX as usize, "{total} pieces of work");
         assert!((1..=MOST_WORKERS).contains(&workers));
-        let spans = Spans { runs: [const { AtomicU64::new(0) }; MOST_WORKERS], workers };
+        let stride = (MOST_WORKERS / workers).min(LINE_RUNS);
+        let spans = Spans { runs: [const { AtomicU64::new(0) }; MOST_WORKERS], workers, stride };
         let edge = |worker: usize| (total as u64 * worker as u64 / workers as u64) as u32;
         for worker in 0..workers {
-            spans.runs[worker].store(pack(edge(worker)..edge(worker + 1)), Ordering::Relaxed);
+            spans.run(worker).store(pack(edge(worker)..edge(worker + 1)), Ordering::Relaxed);
         }
         spans
     }
@@ -42,7 +47,7 @@ impl Spans {
     pub fn take(&self, worker: usize, piece: usize) -> Option<Range<usize>> {
         let piece = piece.min(u32::MAX as usize) as u32;
         loop {
-            let own = self.runs[worker].load(Ordering::Relaxed);
+            let own = self.run(worker).load(Ordering::Relaxed);
             let run = unpack(own);
             if run.is_empty() {
                 match self.steal(worker, piece)? {
@@ -60,7 +65,7 @@ impl Spans {
     /// Takes half of the longest run into the empty one of `worker`, or its last piece at once. `None` when
     /// there is nothing; `Some(None)` when the run of `worker` is worth another look.
     fn steal(&self, worker: usize, piece: u32) -> Option<Option<Range<usize>>> {
-        let runs = self.runs[..self.workers].iter().map(|run| run.load(Ordering::Relaxed)).enumerate();
+        let runs = (0..self.workers).map(|worker| (worker, self.run(worker).load(Ordering::Relaxed)));
         let (victim, seen) = runs.max_by_key(|(_, run)| unpack(*run).len())?;
         let run = unpack(seen);
         if run.is_empty() {
@@ -78,13 +83,17 @@ impl Spans {
             return Some(Some(mine.start as usize..mine.end as usize));
         }
         // Nobody else writes an empty run: they have nothing to take from it.
-        self.runs[worker].store(pack(mine), Ordering::Relaxed);
+        self.run(worker).store(pack(mine), Ordering::Relaxed);
         Some(None)
+    }
+
+    fn run(&self, worker: usize) -> &AtomicU64 {
+        &self.runs[worker * self.stride]
     }
 
     /// A run never comes back once units of it are taken, so equal bits mean that nothing has happened.
     fn replace(&self, worker: usize, seen: u64, run: Range<u32>) -> bool {
-        self.runs[worker].compare_exchange(seen, pack(run), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.run(worker).compare_exchange(seen, pack(run), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 

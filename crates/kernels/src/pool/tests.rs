@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn every_row_is_visited_once_with_any_number_of_threads() {
-    for threads in 1..=4 {
+    for threads in [1, 2, 3, 4, 64] {
         let pool = Pool::new(threads);
         for rows in [1, 2, 7, 64, 1000] {
             let mut data = vec![0u32; rows * 3];
