@@ -1,10 +1,10 @@
 //! Which processors the helpers of a pool run on, where they are to be pinned. Owns the order (cores before
 //! their further hardware threads) and the system calls; knows no jobs.
 //!
-//! `ADIT_PIN=1` asks for it: on a machine of our own it saves migrations. It is not the default, because on
-//! one that is shared it loses a third and more of the speed (docs/kernels.md has the figures): a pinned helper
-//! cannot leave a processor that another program takes. The caller is never pinned: it is the user's thread,
-//! and threads that it starts later would inherit that.
+//! `ADIT_PIN=1` asks for it: on a machine of our own it saves migrations. It is not the default, because on a
+//! shared one it costs more than it ever gave here (figures in docs/kernels.md): a pinned helper cannot leave
+//! a processor that another program takes. The caller is never pinned: it is the user's thread, and threads
+//! that it starts later would inherit that.
 
 /// The environment variable that asks for pinned helpers.
 const VARIABLE: &str = "ADIT_PIN";
