@@ -60,10 +60,12 @@ fn rows32<F: Wide32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_RO
 }
 
 fn rows256<F: Codes256 + Turned256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
-    each_tile(w, x, out, |w, out| match x {
-        // SAFETY: the token proves that the CPU has the features.
-        [x] => unsafe { vector256::multiply::<F>(token(), w, x, &mut out[0]) },
+    match x {
+        [x] => each_tile(w, std::slice::from_ref(x), out, |w, out| {
+            // SAFETY: the token proves that the CPU has the features.
+            unsafe { vector256::multiply::<F>(token(), w, x, &mut out[0]) }
+        }),
         // SAFETY: as above.
         _ => unsafe { tile256::multiply::<F>(token(), w, x, out) },
-    });
+    }
 }

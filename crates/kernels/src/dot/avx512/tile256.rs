@@ -13,51 +13,52 @@ use super::lanes::*;
 use super::turn::Blocks;
 use super::turned256::{GROUPS, Mins, Packed256, Scales, Turned256};
 use crate::activations::{Q8KScale, Row};
-use crate::dot::{TILE_ROWS, WeightRows};
+use crate::dot::{TILE_ROWS, TILES, WeightRows};
 use crate::isa::Avx512;
 
 /// Activation rows that meet the unpacked weights together: as many as hide the latency of a product.
-const ROWS: usize = 8;
+const ROWS: usize = 4;
 
-/// The rows of the tile; beyond the last, the last again.
-fn sixteen_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; TILE_ROWS] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row(r.min(w.count() - 1))))
+/// The rows of a tile; beyond the last, the last again.
+fn tile_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, tile: usize) -> [&'a [F]; TILE_ROWS] {
+    std::array::from_fn(|r| bytemuck::cast_slice(w.row((tile * TILE_ROWS + r).min(w.count() - 1))))
 }
 
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub fn multiply<F: Turned256>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
-    let rows = sixteen_rows::<F>(w);
+    let rows = [tile_rows::<F>(w, 0), tile_rows::<F>(w, 1)];
     let zero = _mm512_setzero_si512();
-    let mut packed = Packed256 {
+    let empty = Packed256 {
         codes: [[zero; 8]; GROUPS],
         scales: [[zero; GROUPS]; 2],
         mins: [zero; 8],
         d: _mm512_setzero_ps(),
         dmin: _mm512_setzero_ps(),
     };
-    out.iter_mut().for_each(|out| *out = [0.0; TILE_ROWS]);
-    for (index, first) in rows[0].iter().enumerate() {
-        let mut blocks = Blocks {
-            of_rows: [first; TILE_ROWS],
-            ahead: w.bytes.as_ptr_range().end.wrapping_add(index * TILE_ROWS * size_of::<F>()),
-        };
-        for (block, row) in blocks.of_rows.iter_mut().zip(&rows) {
-            *block = &row[index];
+    let mut packed = [empty; TILES];
+    out.fill([0.0; TILE_ROWS]);
+    let (first_out, second_out) = out.split_at_mut(x.len());
+    for index in 0..rows[0][0].len() {
+        for (tile, (rows, packed)) in rows.iter().zip(&mut packed).enumerate() {
+            let done = (index * TILES + tile) * TILE_ROWS * size_of::<F>();
+            let ahead = w.bytes.as_ptr_range().end.wrapping_add(done);
+            let mut blocks = Blocks { of_rows: [&rows[0][index]; TILE_ROWS], ahead };
+            for (block, row) in blocks.of_rows.iter_mut().zip(rows) {
+                *block = &row[index];
+            }
+            F::unpack16(&blocks, packed, isa);
         }
-        F::unpack16(&blocks, &mut packed, isa);
-        let ((whole, left), (outs, outs_left)) = (x.as_chunks::<ROWS>(), out.as_chunks_mut::<ROWS>());
-        for (x, out) in whole.iter().zip(outs) {
-            meet::<F, ROWS, 1>(&packed, x, index, out);
+        let (xs, left) = x.as_chunks::<ROWS>();
+        let (first_outs, first_left) = first_out.as_chunks_mut::<ROWS>();
+        let (second_outs, second_left) = second_out.as_chunks_mut::<ROWS>();
+        for ((x, first_out), second_out) in xs.iter().zip(first_outs).zip(second_outs) {
+            meet::<F, ROWS, 1>(&packed, x, index, [first_out, second_out]);
         }
         match left.len() {
             0 => {}
-            1 => meet_some::<F, 1, 8>(&packed, left, index, outs_left),
-            2 => meet_some::<F, 2, 4>(&packed, left, index, outs_left),
-            3 => meet_some::<F, 3, 2>(&packed, left, index, outs_left),
-            4 => meet_some::<F, 4, 2>(&packed, left, index, outs_left),
-            5 => meet_some::<F, 5, 1>(&packed, left, index, outs_left),
-            6 => meet_some::<F, 6, 1>(&packed, left, index, outs_left),
-            _ => meet_some::<F, 7, 1>(&packed, left, index, outs_left),
+            1 => meet_some::<F, 1, 4>(&packed, left, index, [first_left, second_left]),
+            2 => meet_some::<F, 2, 2>(&packed, left, index, [first_left, second_left]),
+            _ => meet_some::<F, 3, 2>(&packed, left, index, [first_left, second_left]),
         }
     }
 }
@@ -66,23 +67,24 @@ pub fn multiply<F: Turned256>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], ou
 #[inline]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 fn meet_some<F: Turned256, const N: usize, const G: usize>(
-    packed: &Packed256,
+    packed: &[Packed256; TILES],
     x: &[Row<'_>],
     index: usize,
-    out: &mut [[f32; TILE_ROWS]],
+    [first_out, second_out]: [&mut [[f32; TILE_ROWS]]; TILES],
 ) {
-    let x = x.try_into().expect("N rows");
-    meet::<F, N, G>(packed, x, index, out.try_into().expect("N rows"));
+    let out = [first_out.try_into().expect("N rows"), second_out.try_into().expect("N rows")];
+    meet::<F, N, G>(packed, x.try_into().expect("N rows"), index, out);
 }
 
-/// Adds the products of super-block `index` to `out`.
+/// Adds the products of super-block `index` to `out`; `G` groups side by side, so that there are sums enough
+/// to work on while others wait.
 #[inline(never)]
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 fn meet<F: Turned256, const N: usize, const G: usize>(
-    packed: &Packed256,
+    packed: &[Packed256; TILES],
     x: &[Row<'_>; N],
     index: usize,
-    out: &mut [[f32; TILE_ROWS]; N],
+    out: [&mut [[f32; TILE_ROWS]; N]; TILES],
 ) {
     let zero = _mm512_setzero_si512();
     let mut codes = [&x[0].codes.as_chunks::<256>().0[index]; N];
@@ -94,15 +96,15 @@ fn meet<F: Turned256, const N: usize, const G: usize>(
         }
     }
     let run_quads = if F::SCALES == Scales::OfRuns { 4 } else { 8 };
-    let mut sums = [zero; N];
+    let mut sums = [[zero; TILES]; N];
     for g in (0..GROUPS).step_by(G) {
         for first in (0..8).step_by(run_quads) {
             let run = first / 4;
-            let mut run_sums = [[zero; N]; G];
+            let mut run_sums = [[[zero; TILES]; N]; G];
             if F::OFFSET != 0 {
                 for (i, run_sums) in run_sums.iter_mut().enumerate() {
                     for n in 0..N {
-                        run_sums[n] = _mm512_set1_epi32(starts[n][8 * run + g + i]);
+                        run_sums[n] = [_mm512_set1_epi32(starts[n][8 * run + g + i]); TILES];
                     }
                 }
             }
@@ -110,17 +112,21 @@ fn meet<F: Turned256, const N: usize, const G: usize>(
                 for (i, run_sums) in run_sums.iter_mut().enumerate() {
                     for n in 0..N {
                         let quad = codes[n].as_chunks::<32>().0[g + i].as_chunks::<4>().0[q];
-                        run_sums[n] = add_products(run_sums[n], packed.codes[g + i][q], quad);
+                        for t in 0..TILES {
+                            run_sums[n][t] = add_products(run_sums[n][t], packed[t].codes[g + i][q], quad);
+                        }
                     }
                 }
             }
             for (i, run_sums) in run_sums.iter().enumerate() {
                 for n in 0..N {
-                    let run_sum = match F::SCALES {
-                        Scales::InCodes => run_sums[n],
-                        _ => _mm512_mullo_epi32(run_sums[n], packed.scales[run][g + i]),
-                    };
-                    sums[n] = _mm512_add_epi32(sums[n], run_sum);
+                    for t in 0..TILES {
+                        let run_sum = match F::SCALES {
+                            Scales::InCodes => run_sums[n][t],
+                            _ => _mm512_mullo_epi32(run_sums[n][t], packed[t].scales[run][g + i]),
+                        };
+                        sums[n][t] = _mm512_add_epi32(sums[n][t], run_sum);
+                    }
                 }
             }
         }
@@ -128,13 +134,16 @@ fn meet<F: Turned256, const N: usize, const G: usize>(
     for n in 0..N {
         let scale = &x[n].q8k[index];
         let x_d = _mm512_set1_ps(scale.d);
-        let mut acc = load_floats(&out[n]);
-        acc = _mm512_fmadd_ps(_mm512_mul_ps(packed.d, x_d), _mm512_cvtepi32_ps(sums[n]), acc);
-        if F::MINS != Mins::None {
-            let min_sum = _mm512_cvtepi32_ps(min_sum::<F>(packed, scale));
-            acc = _mm512_fnmadd_ps(_mm512_mul_ps(packed.dmin, x_d), min_sum, acc);
+        for t in 0..TILES {
+            let packed = &packed[t];
+            let mut acc = load_floats(&out[t][n]);
+            acc = _mm512_fmadd_ps(_mm512_mul_ps(packed.d, x_d), _mm512_cvtepi32_ps(sums[n][t]), acc);
+            if F::MINS != Mins::None {
+                let min_sum = _mm512_cvtepi32_ps(min_sum::<F>(packed, scale));
+                acc = _mm512_fnmadd_ps(_mm512_mul_ps(packed.dmin, x_d), min_sum, acc);
+            }
+            store_floats(acc, &mut out[t][n]);
         }
-        store_floats(acc, &mut out[n]);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::isa::Avx512;
 pub const GROUPS: usize = 8;
 
 /// One super-block of 16 weight rows.
+#[derive(Clone, Copy)]
 pub struct Packed256 {
     /// Unsigned codes: register `[g][q]` holds columns `32g + 4q..32g + 4q + 4` of row `r` in lane `r`.
     pub codes: [[__m512i; 8]; GROUPS],
