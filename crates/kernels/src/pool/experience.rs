@@ -3,7 +3,8 @@
 //! A kind is remembered by a digest of what its caller says about it. Each kind is done with help and alone,
 //! then in the way that has been faster. Help is tried in a row of jobs of all kinds, because it is only good
 //! while the helpers are awake from the job before: at the start, and again after [`TRY_AGAIN`] jobs whose
-//! help has been slower, so that a core that has become free is found.
+//! help has been slower, so that a core that has become free is found. A job so long that waking is nothing
+//! to it tries help by itself, and sooner: else a prompt would be over first.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +15,10 @@ const KINDS: usize = 256;
 const TRIAL: u32 = 32;
 /// After so many jobs alone, help is tried again: trials in vain cost two percent at most.
 const TRY_AGAIN: u32 = 2048;
+/// A job of so many nanoseconds is long.
+const LONG_NS: u64 = 500_000;
+/// Long jobs of a kind alone before help is tried again, times how much slower it was.
+const TRY_LONG_AGAIN: u64 = 32;
 /// In a close race, one job in so many is done alone, to keep that average up to date.
 const COMPARE: u32 = 16;
 /// A duration counts for one part in `MEMORY` of the average.
@@ -79,6 +84,8 @@ impl Experience {
             Way::Helped
         } else if alone == 0 {
             Way::Alone
+        } else if helped > alone && alone >= LONG_NS && kind.is_due(helped / alone * TRY_LONG_AGAIN) {
+            Way::Helped
         } else if helped > alone {
             let refused = self.refused.load(Ordering::Relaxed) + 1;
             if refused == TRY_AGAIN {
@@ -97,6 +104,17 @@ impl Experience {
 impl Kind {
     fn average(&self, way: Way) -> u64 {
         self.average_ns[way as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts a job that would rather be done alone. After `most` of them help is due again, and what it
+    /// took earlier is forgotten.
+    fn is_due(&self, most: u64) -> bool {
+        let due = u64::from(self.jobs.fetch_add(1, Ordering::Relaxed)) >= most;
+        if due {
+            self.jobs.store(0, Ordering::Relaxed);
+            self.average_ns[Way::Helped as usize].store(0, Ordering::Relaxed);
+        }
+        due
     }
 
     pub fn learn(&self, way: Way, took: Duration) {
@@ -148,6 +166,17 @@ mod tests {
         assert!(helped(&experience, 1000, 100, 3000) < 30);
         helped(&experience, TRY_AGAIN, 100, 55);
         assert_eq!(helped(&experience, 100, 100, 55), 100);
+    }
+
+    #[test]
+    fn a_long_job_soon_tries_help_again() {
+        let experience = Experience::new();
+        // The first that is helped meets a stall; the helper is well again after it.
+        helped(&experience, 1, 2000, 30_000);
+        assert!(helped(&experience, 300, 2000, 1100) >= 150);
+        // Help stays bad: it is seldom tried.
+        helped(&experience, 100, 2000, 9000);
+        assert!(helped(&experience, 1000, 2000, 9000) <= 10);
     }
 
     #[test]
