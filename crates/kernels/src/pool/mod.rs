@@ -158,26 +158,24 @@ impl Pool {
         F: Fn(usize, Range<usize>) + Sync,
     {
         assert!(piece > 0, "pieces of work must not be empty");
-        let work = |spans: &Spans, worker| {
-            while let Some(units) = spans.take(worker, piece) {
-                f(worker, units);
-            }
-        };
         if total <= piece || self.helpers.is_empty() {
-            return work(&Spans::new(total, 1), 0);
+            return work(&Spans::new(total, 1), 0, piece, &f);
         }
         let code = std::any::type_name::<F>().as_ptr() as usize;
         let kind = self.experience.kind([code, total, piece, weight]);
         let way = self.experience.choose(kind);
         let begun = Instant::now();
         match way {
-            Way::Alone => work(&Spans::new(total, 1), 0),
-            Way::Helped => {
-                let spans = Spans::new(total, self.threads());
-                self.run(&|worker| work(&spans, worker));
-            }
+            Way::Alone => work(&Spans::new(total, 1), 0, piece, &f),
+            Way::Helped => self.helped_ranges(total, piece, f),
         }
         kind.learn(way, begun.elapsed());
+    }
+
+    /// As [`Pool::ranges`], with help whether it pays or not.
+    pub(crate) fn helped_ranges<F: Fn(usize, Range<usize>) + Sync>(&self, total: usize, piece: usize, f: F) {
+        let spans = Spans::new(total, self.threads());
+        self.run(&|worker| work(&spans, worker, piece, &f));
     }
 
     /// Calls `f(row, its part of data)` for every row of `row_len` elements.
@@ -194,6 +192,13 @@ impl Pool {
     /// Rows to claim at once: a few thousand elements at least, and some pieces a thread.
     pub(crate) fn piece(&self, rows: usize, row_len: usize) -> usize {
         (2048 / row_len.max(1)).max(rows / (self.threads() * 8)).max(1)
+    }
+}
+
+/// The part of one worker in a job over ranges.
+fn work<F: Fn(usize, Range<usize>)>(spans: &Spans, worker: usize, piece: usize, f: &F) {
+    while let Some(units) = spans.take(worker, piece) {
+        f(worker, units);
     }
 }
 

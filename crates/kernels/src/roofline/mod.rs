@@ -6,7 +6,7 @@
 mod x86;
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::isa::Isa;
 use crate::pool::Pool;
@@ -31,8 +31,8 @@ impl Reading {
     pub const WAYS: [Reading; 4] = [
         Reading { streams: 1, ahead_bytes: 0 },
         Reading { streams: 4, ahead_bytes: 0 },
-        Reading { streams: 1, ahead_bytes: 2048 },
-        Reading { streams: 4, ahead_bytes: 1024 },
+        Reading { streams: 1, ahead_bytes: 4096 },
+        Reading { streams: 4, ahead_bytes: 2048 },
     ];
 }
 
@@ -45,8 +45,11 @@ pub fn read(pool: &Pool, bytes: &[u8], reading: Reading) -> usize {
         4 => xor_of::<4>,
         streams => panic!("{streams} streams"),
     };
-    share(pool, pieces.len(), |index| {
-        black_box(run(pool.isa(), pieces[index].as_chunks().0, ahead));
+    // Always with all threads, here and below: what help was worth before must not count.
+    pool.helped_ranges(pieces.len(), 1, |_, range| {
+        for piece in &pieces[range] {
+            black_box(run(pool.isa(), piece.as_chunks().0, ahead));
+        }
     });
     size_of_val(pieces)
 }
@@ -93,24 +96,12 @@ pub fn float_products(pool: &Pool, pieces: usize) -> u64 {
 /// `chain` does so many steps and says how many operations they were.
 fn repeat(pool: &Pool, pieces: usize, chain: impl Fn(usize) -> u64 + Sync) -> u64 {
     let done = AtomicU64::new(0);
-    share(pool, pieces, |_| {
-        done.fetch_add(chain(PIECE_STEPS), Ordering::Relaxed);
-    });
-    done.into_inner()
-}
-
-/// Does `work` for each piece, always with all threads: what help was worth before must not count here.
-fn share(pool: &Pool, pieces: usize, work: impl Fn(usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    pool.run(&|_| {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= pieces {
-                break;
-            }
-            work(index);
+    pool.helped_ranges(pieces, 1, |_, range| {
+        for _ in range {
+            done.fetch_add(chain(PIECE_STEPS), Ordering::Relaxed);
         }
     });
+    done.into_inner()
 }
 
 const LANES: usize = 64;
