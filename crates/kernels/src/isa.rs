@@ -13,6 +13,12 @@ pub enum Isa {
     /// x86-64 with AVX-512 F, BW, DQ, VL, VBMI and VNNI (Ice Lake, Sapphire Rapids, Zen 4 and later).
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// 64-bit ARM with the dot product instructions (ARMv8.2 and later: Cortex-A55 and A76, Neoverse, Apple).
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    /// The same with the 8-bit matrix products (ARMv8.6 and later: Cortex-A510, Neoverse V1, Apple M2).
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm(NeonI8mm),
 }
 
 /// Proof that the CPU has AVX2, FMA and F16C: only [`Avx2::new`] makes one.
@@ -53,6 +59,37 @@ impl Avx512 {
     }
 }
 
+/// Proof that the CPU has the dot product instructions: only [`Neon::new`] makes one. NEON itself needs no
+/// proof: it belongs to every CPU that this is compiled for.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neon(());
+
+#[cfg(target_arch = "aarch64")]
+impl Neon {
+    pub fn new() -> Option<Neon> {
+        std::arch::is_aarch64_feature_detected!("dotprod").then_some(Neon(()))
+    }
+}
+
+/// Proof that the CPU has the 8-bit matrix products and what [`Neon`] proves: only [`NeonI8mm::new`] makes
+/// one.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeonI8mm(Neon);
+
+#[cfg(target_arch = "aarch64")]
+impl NeonI8mm {
+    pub fn new() -> Option<NeonI8mm> {
+        let there = std::arch::is_aarch64_feature_detected!("i8mm");
+        Neon::new().filter(|_| there).map(NeonI8mm)
+    }
+
+    pub fn neon(self) -> Neon {
+        self.0
+    }
+}
+
 /// The environment variable that names the instruction set to use, instead of the best one.
 const VARIABLE: &str = "ADIT_ISA";
 
@@ -85,6 +122,10 @@ impl Isa {
             Avx2::new().map(Isa::Avx2),
             #[cfg(target_arch = "x86_64")]
             Avx512::new().map(Isa::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            Neon::new().map(Isa::Neon),
+            #[cfg(target_arch = "aarch64")]
+            NeonI8mm::new().map(Isa::NeonI8mm),
         ]
         .into_iter()
         .flatten()
@@ -98,6 +139,10 @@ impl Isa {
             Isa::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512(_) => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm(_) => "neon-i8mm",
         }
     }
 }
@@ -127,8 +172,23 @@ macro_rules! per_isa {
                 // SAFETY: the token proves that the CPU has the features of `widest`.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx512(_) => unsafe { widest($($arg),*) },
+                // The portable body is compiled for NEON already.
+                #[cfg(target_arch = "aarch64")]
+                $crate::isa::Isa::Neon(_) | $crate::isa::Isa::NeonI8mm(_) => $body($($arg),*),
             }
         }
     };
 }
 pub(crate) use per_isa;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `scripts/test-neon.sh` counts on this to learn that a CPU has what it should have.
+    #[test]
+    fn what_the_environment_asks_for_is_there_and_used() {
+        let asked = Isa::from_environment().expect("an instruction set of this machine, or none");
+        assert!(asked.is_none_or(|isa| isa == Isa::best()));
+    }
+}

@@ -32,6 +32,8 @@ pub use attention::{AttentionRow, AttentionShape, attention, attention_scratch_f
 pub use isa::Isa;
 #[cfg(target_arch = "x86_64")]
 pub use isa::{Avx2, Avx512};
+#[cfg(target_arch = "aarch64")]
+pub use isa::{Neon, NeonI8mm};
 pub use kv::{KvFormat, KvView, encode_row};
 pub use matmul::{Job, Selection, matmul};
 pub use matrix::{Matrix, dequantize_row};

@@ -159,6 +159,8 @@ impl Tile<'_> {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512(token) => unsafe { wide(self, rows, scratch, token.avx2()) },
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) | Isa::NeonI8mm(_) => self.attend_with(rows, scratch, &Portable),
         }
     }
 

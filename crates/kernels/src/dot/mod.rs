@@ -20,6 +20,10 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod packed;
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
@@ -30,6 +34,8 @@ use adit_format::TensorType;
 
 use crate::activations::Row;
 use crate::isa::Isa;
+#[cfg(target_arch = "aarch64")]
+use crate::isa::{Neon, NeonI8mm};
 
 /// Weight rows of a tile, one to each 32-bit lane of the widest registers.
 pub const TILE_ROWS: usize = 16;
@@ -83,5 +89,9 @@ pub fn kernel(isa: Isa, kind: TensorType) -> Kernel {
         Isa::Avx2(_) => avx2::kernel(kind),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(_) => avx512::kernel(kind),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) => neon::kernel::<Neon>(kind),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonI8mm(_) => neon::kernel::<NeonI8mm>(kind),
     }
 }

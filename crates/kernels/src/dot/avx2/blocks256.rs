@@ -9,6 +9,7 @@ use std::arch::x86_64::*;
 use adit_format::blocks::{BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, IQ4_VALUES};
 
 use super::lanes::*;
+use crate::dot::packed::{k_scale_bytes, q3k_scale_bytes};
 use crate::formats::Format256;
 use crate::isa::Avx2;
 
@@ -79,23 +80,6 @@ fn group_words(scales: u64) -> __m256i {
     _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(_mm_cvtsi64_si128(scales as i64)))
 }
 
-/// 12 bytes as they are read four at a time. (Not by `map`: see `lanes`.)
-#[inline(always)]
-fn three_words(packed: &[u8; 12]) -> [u32; 3] {
-    let words = packed.as_chunks::<4>().0;
-    [u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]), u32::from_le_bytes(words[2])]
-}
-
-/// The 8 scales and the 8 mins of Q4_K and Q5_K, a byte each; as `formats::k_scales`, 4 at a time.
-#[inline(always)]
-fn k_scales(packed: &[u8; 12]) -> (u64, u64) {
-    let [a, b, c] = three_words(packed);
-    let high_bits = |x: u32| x >> 2 & 0x3030_3030;
-    let scales = (c & 0x0f0f_0f0f | high_bits(a)) as u64;
-    let mins = (c >> 4 & 0x0f0f_0f0f | high_bits(b)) as u64;
-    ((a & 0x3f3f_3f3f) as u64 | scales << 32, (b & 0x3f3f_3f3f) as u64 | mins << 32)
-}
-
 impl Wide256 for BlockQ2K {
     const PAIRS: usize = 4;
 
@@ -135,13 +119,10 @@ impl Wide256 for BlockQ3K {
 
     #[inline(always)]
     fn scale_words(&self, _: Avx2) -> __m256i {
-        // As `formats::q3k_scales`, 4 at a time.
-        let [a, b, c] = three_words(&self.scales);
-        let scale = |low: u32, high: u32| (low & 0x0f0f_0f0f | (high & 0x0303_0303) << 4) as i32;
+        let scales = q3k_scale_bytes(&self.scales);
         // SAFETY: the token proves that the CPU has the features.
         unsafe {
-            let scales =
-                _mm_setr_epi32(scale(a, c), scale(b, c >> 2), scale(a >> 4, c >> 4), scale(b >> 4, c >> 6));
+            let scales = load_half(bytemuck::cast_ref(&scales));
             run_words(_mm_sub_epi8(scales, _mm_set1_epi8(32)))
         }
     }
@@ -155,13 +136,13 @@ macro_rules! k_words {
         #[inline(always)]
         fn scale_words(&self, _: Avx2) -> __m256i {
             // SAFETY: the token proves that the CPU has the features.
-            unsafe { group_words(k_scales(&self.scales).0) }
+            unsafe { group_words(k_scale_bytes(&self.scales).0) }
         }
 
         #[inline(always)]
         fn min_words(&self, _: Avx2) -> __m256i {
             // SAFETY: the token proves that the CPU has the features.
-            unsafe { group_words(k_scales(&self.scales).1) }
+            unsafe { group_words(k_scale_bytes(&self.scales).1) }
         }
     };
 }
