@@ -43,7 +43,8 @@ use crate::activations::Row;
 use crate::isa::Avx2;
 use blocks32::Wide32;
 pub use blocks256::Wide256;
-use floats::{Brain, WideFloat};
+pub use floats::Brain;
+use floats::WideFloat;
 pub use lanes::{add_up4, load_floats, store_floats4};
 pub use vector::ask_ahead;
 

@@ -1,8 +1,9 @@
-//! The AVX-512 kernels, which multiply with VNNI. Owns the choice of path; formats without one here run on
-//! AVX2.
+//! The AVX-512 kernels, which multiply quantised weights with VNNI. Owns the choice between the path for one
+//! activation row and that for several.
 
 mod blocks256;
 mod blocks32;
+mod floats;
 mod lanes;
 mod tile256;
 mod tile32;
@@ -17,15 +18,20 @@ use adit_format::blocks::{
     BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
 };
 
-use super::{Kernel, TILE_ROWS, WeightRows, avx2, each_tile};
+use super::avx2::Brain;
+use super::{Kernel, TILE_ROWS, WeightRows, each_tile};
 use crate::activations::Row;
 use crate::isa::Avx512;
 use blocks32::Wide32;
 use blocks256::Codes256;
+use floats::WideFloat;
 use turned256::Turned256;
 
 pub fn kernel(kind: TensorType) -> Kernel {
     match kind {
+        TensorType::F32 => floats::<[u8; 4]>,
+        TensorType::F16 => floats::<[u8; 2]>,
+        TensorType::Bf16 => floats::<Brain>,
         TensorType::Q4_0 => rows32::<BlockQ4_0>,
         TensorType::Q4_1 => rows32::<BlockQ4_1>,
         TensorType::Q5_0 => rows32::<BlockQ5_0>,
@@ -39,7 +45,9 @@ pub fn kernel(kind: TensorType) -> Kernel {
         TensorType::Q5K => rows256::<BlockQ5K>,
         TensorType::Q6K => rows256::<BlockQ6K>,
         TensorType::Iq4Xs => rows256::<BlockIq4Xs>,
-        _ => avx2::kernel(kind),
+        TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
+            panic!("no kernel for weights of type {kind}")
+        }
     }
 }
 
@@ -68,4 +76,9 @@ fn rows256<F: Codes256 + Turned256>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut
         // SAFETY: as above.
         _ => unsafe { tile256::multiply::<F>(token(), w, x, out) },
     }
+}
+
+fn floats<F: WideFloat>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+    // SAFETY: the token proves that the CPU has the features.
+    each_tile(w, x, out, |w, out| unsafe { floats::multiply::<F>(token(), w, x, out) });
 }
