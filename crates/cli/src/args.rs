@@ -105,6 +105,7 @@ pub struct MachineArgs {
 #[derive(Clone, Copy, ValueEnum)]
 enum Kv {
     F16,
+    Bf16,
     F32,
     #[value(name = "q8_0")]
     Q8,
@@ -130,6 +131,7 @@ impl MachineArgs {
             threads: self.threads(),
             kv: match self.kv {
                 Kv::F16 => KvFormat::F16,
+                Kv::Bf16 => KvFormat::Bf16,
                 Kv::F32 => KvFormat::F32,
                 Kv::Q8 => KvFormat::Q8_0,
             },

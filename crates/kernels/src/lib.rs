@@ -3,7 +3,7 @@
 //! * [`Pool`]: the worker threads and how work is spread over them.
 //! * [`Activations`], [`matmul`]: activations quantised once, multiplied with weights as they lie on disk.
 //!   The order of every sum is fixed; the rule is written in `dot`.
-//! * [`attention`], [`encode_row`]: keys and values stored in blocks, and attention over them.
+//! * [`attention`], [`KvLayout`]: keys and values stored in blocks, and attention over them.
 //! * Norms, rope, gated activation functions, softmax: rows of floats.
 //!
 //! Every kernel has a scalar twin with the same bits; [`Isa`] picks at run time. Sizes are checked with
@@ -34,7 +34,7 @@ pub use isa::Isa;
 pub use isa::{Avx2, Avx512};
 #[cfg(target_arch = "aarch64")]
 pub use isa::{Neon, NeonI8mm};
-pub use kv::{KvFormat, KvView, encode_row};
+pub use kv::{KEY_TILE, KV_BLOCK, KvFormat, KvLayout, KvView};
 pub use matmul::{Job, Selection, matmul};
 pub use matrix::{Matrix, dequantize_row};
 pub use ops::{

@@ -175,25 +175,18 @@ impl Pass<'_> {
         let config = self.config;
         let shape = config.attention_shape(index);
         let (query_width, attended_width) = (config.query_width(), config.heads * config.value_dim);
-        // The kernel takes borrowed block tables, so they are listed on the stack, a batch at a time.
-        const BATCH: usize = 64;
-        let view = self.memory.view(index);
-        for (batch_index, batch) in rows.chunks(BATCH).enumerate() {
-            let listed: [AttentionRow<'_>; BATCH] = std::array::from_fn(|at| {
-                let row = batch[at.min(batch.len() - 1)];
-                AttentionRow { position: row.position, blocks: self.memory.blocks(row.lane) }
-            });
-            let first = batch_index * BATCH;
-            attention(
-                self.linear.pool,
-                &shape,
-                &self.scratch.query[first * query_width..(first + batch.len()) * query_width],
-                &listed[..batch.len()],
-                &view,
-                &mut self.scratch.attention,
-                &mut self.scratch.attended[first * attended_width..(first + batch.len()) * attended_width],
-            );
-        }
+        let memory = &*self.memory;
+        let count = rows.len();
+        attention(
+            self.linear.pool,
+            &shape,
+            &self.scratch.query[..count * query_width],
+            count,
+            &|at| AttentionRow { position: rows[at].position, blocks: memory.blocks(rows[at].lane) },
+            &memory.view(index),
+            &mut self.scratch.attention,
+            &mut self.scratch.attended[..count * attended_width],
+        );
     }
 
     /// hidden += post_norm(feed_forward(norm(hidden)))

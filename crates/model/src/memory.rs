@@ -3,52 +3,46 @@
 //! Blocks are the unit of sharing and truncation; a lane is a list of them. Every layer uses the same
 //! block numbers, each in its own arena. Knows nothing of tokens or text.
 
-use adit_kernels::{KvFormat, KvView, encode_row};
+use adit_kernels::{KV_BLOCK, KvFormat, KvLayout, KvView};
 use adit_pager::AlignedBuf;
 
 use crate::config::Config;
 use crate::error::ModelError;
 
-/// Positions in one block: large enough that a block table is short, small enough to share prefixes.
-pub const BLOCK_POSITIONS: usize = 64;
-
 /// The shape of the key-value memory; its size in bytes is a term of the plan.
 #[derive(Debug, Clone, Copy)]
 pub struct KvShape {
-    pub format: KvFormat,
+    pub layout: KvLayout,
     pub layers: usize,
     pub blocks: usize,
-    pub key_row_bytes: usize,
-    pub value_row_bytes: usize,
 }
 
 impl KvShape {
     /// Room for `lanes` sequences of `context` positions.
     pub fn new(config: &Config, format: KvFormat, context: usize, lanes: usize) -> KvShape {
+        let Config { kv_heads, head_dim, value_dim, .. } = *config;
         KvShape {
-            format,
+            layout: KvLayout { format, kv_heads, head_dim, value_dim },
             layers: config.layers,
-            blocks: context.div_ceil(BLOCK_POSITIONS) * lanes,
-            key_row_bytes: format.row_bytes(config.key_width()),
-            value_row_bytes: format.row_bytes(config.value_width()),
+            blocks: context.div_ceil(KV_BLOCK) * lanes,
         }
     }
 
     /// Bytes of one position in all layers.
     pub fn position_bytes(&self) -> usize {
-        self.layers * (self.key_row_bytes + self.value_row_bytes)
+        self.layers * (self.layout.key_block_bytes() + self.layout.value_block_bytes()) / KV_BLOCK
     }
 
     pub fn bytes(&self) -> usize {
-        self.blocks * BLOCK_POSITIONS * self.position_bytes()
+        self.layers * (self.layer_keys_bytes() + self.layer_values_bytes())
     }
 
     fn layer_keys_bytes(&self) -> usize {
-        self.blocks * BLOCK_POSITIONS * self.key_row_bytes
+        self.blocks * self.layout.key_block_bytes()
     }
 
     fn layer_values_bytes(&self) -> usize {
-        self.blocks * BLOCK_POSITIONS * self.value_row_bytes
+        self.blocks * self.layout.value_block_bytes()
     }
 }
 
@@ -70,7 +64,7 @@ pub struct Memory {
 
 impl Memory {
     pub fn new(shape: KvShape, context: usize, lanes: usize) -> Result<Memory, ModelError> {
-        let table = context.div_ceil(BLOCK_POSITIONS);
+        let table = context.div_ceil(KV_BLOCK);
         Ok(Memory {
             shape,
             keys: AlignedBuf::new(shape.layers * shape.layer_keys_bytes())?,
@@ -97,7 +91,7 @@ impl Memory {
             return Err(ModelError::ContextFull { position, context: self.context });
         }
         let lane = &mut self.lanes[lane];
-        while lane.blocks.len() * BLOCK_POSITIONS <= position {
+        while lane.blocks.len() * KV_BLOCK <= position {
             let block = self.free.pop().expect("blocks are planned for every lane's whole context");
             lane.blocks.push(block);
         }
@@ -114,29 +108,30 @@ impl Memory {
     pub fn truncate(&mut self, lane: usize, len: usize) {
         let lane = &mut self.lanes[lane];
         lane.len = lane.len.min(len);
-        let keep = lane.len.div_ceil(BLOCK_POSITIONS);
+        let keep = lane.len.div_ceil(KV_BLOCK);
         self.free.extend(lane.blocks.drain(keep.min(lane.blocks.len())..));
     }
 
     /// Stores the key and value (`kv_heads * head_dim` values each) of one position.
     pub(crate) fn store(&mut self, layer: usize, lane: usize, position: usize, key: &[f32], value: &[f32]) {
-        let shape = self.shape;
-        let block = self.lanes[lane].blocks[position / BLOCK_POSITIONS] as usize;
-        let slot = (layer * shape.blocks + block) * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
-        let at = slot * shape.key_row_bytes;
-        encode_row(shape.format, key, &mut self.keys[at..at + shape.key_row_bytes]);
-        let at = slot * shape.value_row_bytes;
-        encode_row(shape.format, value, &mut self.values[at..at + shape.value_row_bytes]);
+        let KvShape { layout, blocks, .. } = self.shape;
+        let block = layer * blocks + self.lanes[lane].blocks[position / KV_BLOCK] as usize;
+        let (keys, values) = (layout.key_block_bytes(), layout.value_block_bytes());
+        layout.store_key(&mut self.keys[block * keys..(block + 1) * keys], position % KV_BLOCK, key);
+        layout.store_value(
+            &mut self.values[block * values..(block + 1) * values],
+            position % KV_BLOCK,
+            value,
+        );
     }
 
     /// One layer's keys and values, for the attention kernel.
     pub(crate) fn view(&self, layer: usize) -> KvView<'_> {
         let (keys, values) = (self.shape.layer_keys_bytes(), self.shape.layer_values_bytes());
         KvView {
-            format: self.shape.format,
+            layout: self.shape.layout,
             keys: &self.keys[layer * keys..(layer + 1) * keys],
             values: &self.values[layer * values..(layer + 1) * values],
-            block_len: BLOCK_POSITIONS,
         }
     }
 }

@@ -214,7 +214,7 @@ impl Plan {
     }
 
     pub fn step_shape(&self) -> StepShape {
-        StepShape { rows: self.chunk, threads: self.threads }
+        StepShape { rows: self.chunk, context: self.context, threads: self.threads }
     }
 }
 
@@ -249,7 +249,7 @@ struct Needs<'a> {
 
 impl Needs<'_> {
     fn scratch(&self, chunk: usize) -> u64 {
-        let shape = StepShape { rows: chunk, threads: self.request.threads };
+        let shape = StepShape { rows: chunk, context: self.request.context, threads: self.request.threads };
         Scratch::bytes(self.config, self.weights, shape) as u64
     }
 

@@ -16,6 +16,8 @@ pub const LOGIT_ROWS_MAX: usize = 16;
 pub struct StepShape {
     /// Rows of one step: the prefill chunk.
     pub rows: usize,
+    /// Positions that a lane may have.
+    pub context: usize,
     pub threads: usize,
 }
 
@@ -100,7 +102,7 @@ impl Scratch {
     }
 
     fn carve(config: &Config, weights: &Weights, shape: StepShape, memory: &mut Carver) -> Scratch {
-        let StepShape { rows, threads } = shape;
+        let StepShape { rows, context, threads } = shape;
         let (width, attended) = (config.width, config.heads * config.value_dim);
         let (experts, used, inner) = match &config.experts {
             Some(experts) => (experts.count, experts.used, experts.feed_forward),
@@ -132,7 +134,7 @@ impl Scratch {
             places: memory.take(rows * used),
             input: memory.activations(rows, width.max(attended), &input_formats),
             inner: memory.activations(inner_rows, inner, &inner_formats),
-            attention: memory.take(attention_scratch_floats(&config.attention_shape(0), threads)),
+            attention: memory.take(attention_scratch_floats(&config.attention_shape(0), threads, context)),
             logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
         }
     }

@@ -46,7 +46,7 @@ fn the_format_of_keys_and_values_changes_little_but_is_heeded() {
     };
     let exact = floats(logits(&home, &["--kv", "f32"]));
     let range = exact.iter().fold(0f32, |most, logit| most.max(logit.abs()));
-    for kv in ["f16", "q8_0"] {
+    for kv in ["f16", "bf16", "q8_0"] {
         let near = floats(logits(&home, &["--kv", kv]));
         let apart = exact.iter().zip(&near).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
         assert!(apart > 0.0 && apart < 0.1 * range, "{kv}: {apart} of {range}");

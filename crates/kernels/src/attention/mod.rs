@@ -1,33 +1,49 @@
-//! Attention of new rows over stored keys and values. Owns the online softmax and its order; knows no cache
-//! policy and no family.
+//! Attention of new rows over stored keys and values. Owns the order of all sums and the spreading of work;
+//! knows no cache policy and no family.
 //!
-//! A row attends to its own positions only, in chunks of [`CHUNK`] that start at multiples of it, from low
-//! to high. Within a chunk scores are summed by the float rule of [`crate::dot`], and values are added
-//! position after position. So a row's result depends on nothing but the row: not on other rows, threads or
-//! the cutting of a prompt. Positions before the window are skipped, not masked.
+//! # The rule
 //!
-//! The unit of work is one head of keys and values with up to [`TILE_ROWS`] rows: a chunk is decoded once
-//! for all of them that share it, and for all query heads of the group.
+//! A row's result depends on nothing but the row: not on other rows, threads, the cutting of a prompt or the
+//! instruction set. Positions before the window are skipped, not masked.
+//!
+//! * A score is `sum of (q[d] * scale) * k[d]`, from left to right by fused multiply-add from zero; stored
+//!   elements are widened to f32 exactly, for Q8_0 as `code as f32 * scale`.
+//! * Positions are taken in blocks of [`KV_BLOCK`] that start at multiples of it, from low to high. The
+//!   largest score so far is updated once for each block; sums relative to an older one are multiplied by
+//!   `exp(old - new)`, then weights `exp(score - largest)` are added: to the total in 16 lanes, position `p`
+//!   in lane `p % 16`, and times the values to the sums, position after position by fused multiply-add.
+//! * That begins anew in each segment of [`SEGMENT`] positions, whose results are merged from low to high:
+//!   `sum = fma(next, b, sum * a)`, `a` and `b` being `exp` of the difference of either's largest score to
+//!   the larger one. So threads can share the past of a single row.
+//!
+//! A tile of work is one head of keys and values with some rows of one sequence, in all segments; where
+//! there are too few of those for all threads, with one segment.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod lanes;
 mod steps;
+mod tile;
 
 use std::ops::Range;
 
-use crate::dot::add_lanes;
-use crate::isa::Isa;
-use crate::kv::KvView;
+use crate::isa::{Isa, per_isa};
+use crate::kv::{KV_BLOCK, KvView};
 use crate::math;
 use crate::pool::{Pool, Rows};
-use steps::{LANES, Portable, Steps, add_weighted};
+use steps::{Portable, Steps};
+use tile::{Scratch, Tile};
 
-/// Positions scored before the running maximum is looked at again.
-const CHUNK: usize = 32;
-/// Rows that share a decoded chunk.
-const TILE_ROWS: usize = 8;
-/// Floats in a cache line: decoded rows start at whole lines, because loads across two cost double.
-const ALIGNMENT: usize = 16;
+/// Positions whose sums stand alone before they are merged.
+const SEGMENT: usize = 512;
+/// Rows of a sequence that read its past together where threads share it; each takes its own scratch.
+const SHARED_ROWS: usize = 4;
 /// Multiply-adds below which waking helpers costs more than it saves.
 const WORTH_SHARING: usize = 256 * 1024;
+/// Tiles for each thread, so that none waits long for another at the end.
+const TILES_PER_THREAD: usize = 8;
 
 /// What is the same for all rows of a layer.
 #[derive(Clone, Copy, Debug)]
@@ -46,24 +62,19 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    fn group(&self) -> usize {
-        self.heads / self.kv_heads
+    fn visible(&self, position: usize) -> Range<usize> {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
     }
 
-    /// Floats of a query or a decoded key: whole lanes.
-    fn padded_dim(&self) -> usize {
-        self.head_dim.next_multiple_of(LANES)
+    /// Floats of a segment's result for one query: sums of values, largest score, sum of weights.
+    fn result_floats(&self) -> usize {
+        self.value_dim + 2
     }
+}
 
-    /// Floats that one worker needs: see [`Scratch`].
-    fn worker_floats(&self) -> usize {
-        let decoded = CHUNK * self.padded_dim().max(self.value_dim);
-        ALIGNMENT + decoded + self.padded_dim() + TILE_ROWS * self.group() * (CHUNK + 2)
-    }
-
-    fn first_position(&self, position: usize) -> usize {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
-    }
+/// The segments that hold some positions.
+fn segments(positions: Range<usize>) -> Range<usize> {
+    positions.start / SEGMENT..positions.end.div_ceil(SEGMENT)
 }
 
 /// One row: where it stands and where its past lies.
@@ -71,283 +82,255 @@ impl AttentionShape {
 pub struct AttentionRow<'a> {
     /// Its own position, whose key and value are stored already.
     pub position: usize,
-    /// Block number of positions `block_len * i ..`; those wholly before the window are not read.
+    /// Block number of positions `KV_BLOCK * i ..`; those wholly before the window are not read.
     pub blocks: &'a [u32],
 }
 
-/// Floats of scratch that [`attention`] needs on a pool of `threads`.
-pub fn attention_scratch_floats(shape: &AttentionShape, threads: usize) -> usize {
-    shape.worker_floats() * threads
+/// Floats of scratch that [`attention`] needs on a pool of `threads` for positions below `context`: a fixed
+/// amount for each thread, and results of segments where threads share a row.
+pub fn attention_scratch_floats(shape: &AttentionShape, threads: usize, context: usize) -> usize {
+    let shared = if threads > 1 { SHARED_ROWS * shape.heads * context.div_ceil(SEGMENT) } else { 0 };
+    shape.worker_floats() * threads + shared * shape.result_floats()
 }
 
-/// `out[row][head][value_dim] = softmax(scale * q . keys) . values` for `q[row][head][head_dim]`.
-pub fn attention(
+/// `out[row][head][value_dim] = softmax(scale * q . keys) . values` for `q[row][head][head_dim]`; `rows`
+/// tells of each of the `count` rows.
+#[expect(clippy::too_many_arguments, reason = "a kernel's inputs, workspace and output")]
+pub fn attention<'a>(
     pool: &Pool,
     shape: &AttentionShape,
     q: &[f32],
-    rows: &[AttentionRow<'_>],
+    count: usize,
+    rows: &(dyn Fn(usize) -> AttentionRow<'a> + Sync),
     kv: &KvView<'_>,
     scratch: &mut [f32],
     out: &mut [f32],
 ) {
     let AttentionShape { heads, kv_heads, head_dim, value_dim, .. } = *shape;
     assert!(kv_heads > 0 && heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads on {kv_heads}");
-    assert!(head_dim > 0 && value_dim > 0 && kv.block_len > 0);
+    assert!(head_dim > 0 && value_dim > 0);
+    let layout = &kv.layout;
+    assert!(
+        [layout.kv_heads, layout.head_dim, layout.value_dim] == [kv_heads, head_dim, value_dim],
+        "{layout:?} for {shape:?}"
+    );
     assert!(shape.window != Some(0), "a window of no positions");
-    assert!(q.len() == rows.len() * heads * head_dim, "{} floats of queries", q.len());
-    assert!(out.len() == rows.len() * heads * value_dim, "{} floats of output", out.len());
-    let scratch_len = shape.worker_floats();
-    assert!(scratch.len() >= scratch_len * pool.threads(), "{} floats of scratch", scratch.len());
-    for row in rows {
-        assert!(row.blocks.len() > row.position / kv.block_len, "position {} has no block", row.position);
+    assert!(q.len() == count * heads * head_dim, "{} floats of queries", q.len());
+    assert!(out.len() == count * heads * value_dim, "{} floats of output", out.len());
+    let mut work = 0;
+    let mut segments_max = 0;
+    for row in (0..count).map(rows) {
+        assert!(row.blocks.len() > row.position / KV_BLOCK, "position {} has no block", row.position);
+        let visible = shape.visible(row.position);
+        work += visible.len() * heads * (head_dim + value_dim);
+        segments_max = segments(visible).len().max(segments_max);
     }
-
-    let group = shape.group();
-    let visible = |row: &AttentionRow<'_>| row.position + 1 - shape.first_position(row.position);
-    let work: usize = rows.iter().map(|row| visible(row) * heads * (head_dim + value_dim)).sum();
-    let tiles = rows.len().div_ceil(TILE_ROWS);
-    let items = tiles * kv_heads;
-    let piece = if work < WORTH_SHARING { items.max(1) } else { items.div_ceil(pool.threads() * 16) };
-    let outs = Rows::new(out, group * value_dim);
-    let scratch = Rows::new(&mut scratch[..scratch_len * pool.threads()], scratch_len);
-    pool.weighed_ranges(items, piece, work.max(1).ilog2() as usize, |worker, items| {
+    let worker_floats = shape.worker_floats();
+    assert!(scratch.len() >= worker_floats * pool.threads(), "{} floats of scratch", scratch.len());
+    let (workers, shared) = scratch.split_at_mut(worker_floats * pool.threads());
+    let call = Call { shape, q, rows, kv, workers: Rows::new(workers, worker_floats) };
+    let wanted = pool.threads() * TILES_PER_THREAD;
+    let scarce = count * kv_heads < wanted && segments_max > 1;
+    if pool.threads() > 1 && work >= WORTH_SHARING && scarce {
+        let mut rest = 0..count;
+        while !rest.is_empty() {
+            let run = call.run(rest.start..rest.end.min(rest.start + SHARED_ROWS.min(shape.tile_rows())));
+            rest.start = run.end;
+            call.share(pool, run, shared, out);
+        }
+        return;
+    }
+    let tile_rows = (count * kv_heads / wanted).clamp(1, shape.tile_rows());
+    let tiles = count.div_ceil(tile_rows);
+    let piece = if work < WORTH_SHARING { (tiles * kv_heads).max(1) } else { 1 };
+    let outs = Rows::new(out, heads / kv_heads * value_dim);
+    pool.weighed_ranges(tiles * kv_heads, piece, work.max(1).ilog2() as usize, |worker, items| {
         for item in items {
             // Heads outside, so that neighbouring items read the same keys and values.
-            let (kv_head, first) = (item / tiles, item % tiles * TILE_ROWS);
-            // SAFETY: only this worker uses its scratch.
-            let scratch = unsafe { scratch.row(worker) };
-            // Rows of one sequence go together.
-            let mut rest = first..rows.len().min(first + TILE_ROWS);
+            let (kv_head, first) = (item / tiles, item % tiles * tile_rows);
+            let mut rest = first..count.min(first + tile_rows);
             while !rest.is_empty() {
-                let blocks = rows[rest.start].blocks;
-                let same =
-                    rows[rest.clone()].iter().take_while(|row| std::ptr::eq(row.blocks, blocks)).count();
-                let tile = Tile { shape, kv, rows, blocks, q, outs: &outs, kv_head };
-                tile.attend(pool.isa(), rest.start..rest.start + same, scratch);
-                rest.start += same;
+                let rows = call.run(rest.clone());
+                rest.start = rows.end;
+                call.attend(pool.isa(), worker, Item { kv_head, rows, goal: Goal::Whole(&outs) });
             }
         }
     });
 }
 
-/// One head of keys and values, and what the rows need.
-struct Tile<'a> {
+/// What a call of [`attention`] was given.
+struct Call<'a, 'r> {
     shape: &'a AttentionShape,
-    kv: &'a KvView<'a>,
-    rows: &'a [AttentionRow<'a>],
-    /// The blocks of the rows.
-    blocks: &'a [u32],
     /// `[row][head][head_dim]`.
     q: &'a [f32],
-    /// `[row * kv_heads + kv_head]`, each `[group][value_dim]`.
-    outs: &'a Rows<'a, f32>,
-    kv_head: usize,
+    rows: &'a (dyn Fn(usize) -> AttentionRow<'r> + Sync),
+    kv: &'a KvView<'a>,
+    /// Scratch of each worker.
+    workers: Rows<'a, f32>,
 }
 
-impl Tile<'_> {
-    fn attend(&self, isa: Isa, rows: Range<usize>, scratch: &mut [f32]) {
+/// One head of keys and values with some rows of one sequence.
+struct Item<'a> {
+    kv_head: usize,
+    rows: Range<usize>,
+    goal: Goal<'a>,
+}
+
+/// What becomes of an item.
+enum Goal<'a> {
+    /// All segments, merged into the output: `[row * kv_heads + kv_head]`, each `[group][value_dim]`.
+    Whole(&'a Rows<'a, f32>),
+    /// The result of one segment, which is number `segment - first` of `segments`, to be merged later:
+    /// `[((row of the item) * heads + head) * segments + number]`, each [`AttentionShape::result_floats`].
+    Part { segment: usize, first: usize, segments: usize, results: &'a Rows<'a, f32> },
+}
+
+/// Most rows of a tile.
+const ROWS_MAX: usize = 64;
+
+impl Call<'_, '_> {
+    /// The first of `rows` that are of one sequence.
+    fn run(&self, rows: Range<usize>) -> Range<usize> {
+        let blocks = (self.rows)(rows.start).blocks;
+        let same = rows.clone().take_while(|row| std::ptr::eq((self.rows)(*row).blocks, blocks)).count();
+        rows.start..rows.start + same
+    }
+
+    /// Computes some rows of one sequence, all threads sharing its past.
+    fn share(&self, pool: &Pool, rows: Range<usize>, results: &mut [f32], out: &mut [f32]) {
+        let AttentionShape { heads, kv_heads, value_dim, .. } = *self.shape;
+        let visible = |row: usize| self.shape.visible((self.rows)(row).position);
+        let start = rows.clone().map(|row| visible(row).start).min().unwrap_or(0);
+        let end = rows.clone().map(|row| visible(row).end).max().unwrap_or(0);
+        let all = segments(start..end);
+        let result_floats = self.shape.result_floats();
+        let len = rows.len() * heads * all.len() * result_floats;
+        assert!(results.len() >= len, "{} floats of shared scratch", results.len());
+        let results = Rows::new(&mut results[..len], result_floats);
+        let weight = (end - start).ilog2() as usize;
+        pool.weighed_ranges(kv_heads * all.len(), 1, weight, |worker, items| {
+            for item in items {
+                let (kv_head, segment) = (item / all.len(), all.start + item % all.len());
+                let goal = Goal::Part { segment, first: all.start, segments: all.len(), results: &results };
+                self.attend(pool.isa(), worker, Item { kv_head, rows: rows.clone(), goal });
+            }
+        });
+        let outs = &mut out[rows.start * heads * value_dim..rows.end * heads * value_dim];
+        pool.rows(outs, value_dim, |query, out| {
+            let mut state = [0.0; 2];
+            let mine = segments(visible(rows.start + query / heads));
+            for segment in mine.clone() {
+                // SAFETY: the workers have left; results are only read, each query's by one worker.
+                let result = unsafe { results.row(query * all.len() + segment - all.start) };
+                let (next, next_state) = result.split_at(value_dim);
+                if segment == mine.start {
+                    out.copy_from_slice(next);
+                    state.copy_from_slice(next_state);
+                } else {
+                    merge(pool.isa(), out, &mut state, next, [next_state[0], next_state[1]]);
+                }
+            }
+            let inverse = 1.0 / state[1];
+            out.iter_mut().for_each(|out| *out *= inverse);
+        });
+    }
+
+    fn attend(&self, isa: Isa, worker: usize, item: Item<'_>) {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn wide(tile: &Tile<'_>, rows: Range<usize>, scratch: &mut [f32], token: crate::isa::Avx2) {
-            tile.attend_with(rows, scratch, &token);
+        fn wide(call: &Call<'_, '_>, worker: usize, item: Item<'_>, token: crate::isa::Avx2) {
+            call.attend_with(worker, item, &token);
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        fn widest(call: &Call<'_, '_>, worker: usize, item: Item<'_>, token: crate::isa::Avx512) {
+            call.attend_with(worker, item, &token);
         }
         match isa {
-            Isa::Scalar => self.attend_with(rows, scratch, &Portable),
+            Isa::Scalar => self.attend_with(worker, item, &Portable),
             // SAFETY: the token proves that the CPU has the features of `wide`.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(token) => unsafe { wide(self, rows, scratch, token) },
-            // SAFETY: as above.
+            Isa::Avx2(token) => unsafe { wide(self, worker, item, token) },
+            // SAFETY: the token proves that the CPU has the features of `widest`.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512(token) => unsafe { wide(self, rows, scratch, token.avx2()) },
+            Isa::Avx512(token) => unsafe { widest(self, worker, item, token) },
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon(_) | Isa::NeonI8mm(_) => self.attend_with(rows, scratch, &Portable),
+            Isa::Neon(_) | Isa::NeonI8mm(_) => self.attend_with(worker, item, &Portable),
         }
     }
 
-    /// Computes the outputs of up to [`TILE_ROWS`] rows of one sequence.
     #[inline(always)]
-    fn attend_with(&self, rows: Range<usize>, scratch: &mut [f32], steps: &impl Steps) {
-        let mut scratch = Scratch::new(self.shape, scratch);
-        rows.clone().for_each(|row| self.out(row).fill(0.0));
-        let first = rows.clone().map(|row| self.visible(row).start).min().unwrap_or(0);
-        let end = rows.clone().map(|row| self.visible(row).end).max().unwrap_or(0);
-        for chunk in (first / CHUNK * CHUNK..end).step_by(CHUNK) {
-            let seen = chunk.max(first)..end.min(chunk + CHUNK);
-            self.score(rows.clone(), seen.clone(), &mut scratch, steps);
-            self.add_values(rows.clone(), seen, &mut scratch, steps);
+    fn attend_with<S: Steps>(&self, worker: usize, item: Item<'_>, steps: &S) {
+        let Item { kv_head, rows, goal } = item;
+        let AttentionShape { heads, kv_heads, head_dim, value_dim, .. } = *self.shape;
+        let group = heads / kv_heads;
+        let mut visible = [const { 0..0 }; ROWS_MAX];
+        for (visible, row) in visible.iter_mut().zip(rows.clone()) {
+            *visible = self.shape.visible((self.rows)(row).position);
         }
-        for (row, states) in rows.zip(scratch.states.chunks_exact(self.shape.group())) {
-            for (out, [_, total]) in self.out(row).chunks_exact_mut(self.shape.value_dim).zip(states) {
-                let inverse = 1.0 / total;
-                out.iter_mut().for_each(|out| *out *= inverse);
-            }
-        }
-    }
-
-    /// Scores the positions `seen` of a chunk for every row and head, and turns them into weights.
-    #[inline(always)]
-    fn score(&self, rows: Range<usize>, seen: Range<usize>, scratch: &mut Scratch<'_>, steps: &impl Steps) {
-        let AttentionShape { heads, head_dim, value_dim, scale, soft_cap, .. } = *self.shape;
-        let (group, padded_dim) = (self.shape.group(), self.shape.padded_dim());
-        self.decode(
-            self.kv.keys,
-            head_dim,
-            seen.clone(),
-            scratch.decoded.chunks_exact_mut(padded_dim),
-            steps,
-        );
-        for (index, row) in rows.enumerate() {
-            let mine = self.visible_of(row, &seen);
-            if mine.is_empty() {
-                continue;
-            }
-            let keys = &scratch.decoded[(mine.start - seen.start) * padded_dim..];
-            for (head, out) in self.out(row).chunks_exact_mut(value_dim).enumerate() {
-                let q = &self.q[(row * heads + self.kv_head * group + head) * head_dim..][..head_dim];
-                scratch.query.iter_mut().zip(q).for_each(|(scaled, q)| *scaled = q * scale);
-                let scores = &mut scratch.scores[index * group + head];
-                steps.dots(scratch.query, keys, &mut scores[..mine.len()]);
-                if let Some(cap) = soft_cap {
-                    scores.iter_mut().for_each(|score| *score = cap * math::tanh(*score / cap));
+        let visible = &visible[..rows.len()];
+        let blocks = (self.rows)(rows.start).blocks;
+        let tile = Tile { shape: self.shape, kv: self.kv, kv_head, blocks, visible };
+        // SAFETY: only this worker uses its scratch.
+        let mut scratch = Scratch::new(self.shape, unsafe { self.workers.row(worker) });
+        let head = |row: usize, head: usize| (rows.start + row) * heads + kv_head * group + head;
+        tile.load::<S>(|row, of_group| &self.q[head(row, of_group) * head_dim..][..head_dim], &mut scratch);
+        let segments = match goal {
+            Goal::Whole(_) => segments(tile.span()),
+            Goal::Part { segment, .. } => segment..segment + 1,
+        };
+        for segment in segments {
+            tile.segment(segment, &mut scratch, steps);
+            for query in 0..tile.queries() {
+                let (row, of_group) = (query / group, query % group);
+                let mine = self::segments(visible[row].clone());
+                if !mine.contains(&segment) {
+                    continue;
                 }
-                scores[mine.len()..].fill(f32::NEG_INFINITY);
-                weigh(scores, &mut scratch.states[index * group + head], out);
+                let merged = scratch.merged[query];
+                let (sums, state) = tile.result(query, &scratch);
+                match &goal {
+                    Goal::Part { first, segments, results, .. } => {
+                        let query = row * heads + kv_head * group + of_group;
+                        // SAFETY: each segment of each query is one item's alone.
+                        let result = unsafe { results.row(query * segments + segment - first) };
+                        result[..value_dim].copy_from_slice(sums);
+                        result[value_dim..].copy_from_slice(&state);
+                    }
+                    Goal::Whole(outs) => {
+                        // SAFETY: rows of a head of keys and values are one item's alone.
+                        let out = unsafe { outs.row((rows.start + row) * kv_heads + kv_head) };
+                        let out = &mut out[of_group * value_dim..][..value_dim];
+                        let mut merged = merged;
+                        if segment == mine.start {
+                            out.copy_from_slice(sums);
+                            merged = state;
+                        } else {
+                            merge_body(out, &mut merged, sums, state);
+                        }
+                        if segment + 1 == mine.end {
+                            let inverse = 1.0 / merged[1];
+                            out.iter_mut().for_each(|out| *out *= inverse);
+                        }
+                        scratch.merged[query] = merged;
+                    }
+                }
             }
         }
     }
-
-    /// Adds the values of `seen` by the weights of every row and head.
-    #[inline(always)]
-    fn add_values(
-        &self,
-        rows: Range<usize>,
-        seen: Range<usize>,
-        scratch: &mut Scratch<'_>,
-        steps: &impl Steps,
-    ) {
-        let (group, value_dim) = (self.shape.group(), self.shape.value_dim);
-        self.decode(
-            self.kv.values,
-            value_dim,
-            seen.clone(),
-            scratch.decoded.chunks_exact_mut(value_dim),
-            steps,
-        );
-        for (index, row) in rows.enumerate() {
-            let mine = self.visible_of(row, &seen);
-            let values = &scratch.decoded[(mine.start - seen.start) * value_dim..];
-            for (head, out) in self.out(row).chunks_exact_mut(value_dim).enumerate() {
-                add_weighted(out, &scratch.scores[index * group + head][..mine.len()], values);
-            }
-        }
-    }
-
-    /// Positions that a row attends to.
-    #[inline(always)]
-    fn visible(&self, row: usize) -> Range<usize> {
-        let position = self.rows[row].position;
-        self.shape.first_position(position)..position + 1
-    }
-
-    /// Those of them within `seen`; empty, at a place in `seen`, where there are none.
-    #[inline(always)]
-    fn visible_of(&self, row: usize, seen: &Range<usize>) -> Range<usize> {
-        let visible = self.visible(row);
-        let start = visible.start.clamp(seen.start, seen.end);
-        start..visible.end.clamp(start, seen.end)
-    }
-
-    /// Widens heads of `dim` stored elements, one position after the other; zeros behind each.
-    #[inline(always)]
-    fn decode<'b>(
-        &self,
-        stored: &[u8],
-        dim: usize,
-        positions: Range<usize>,
-        out: impl Iterator<Item = &'b mut [f32]>,
-        steps: &impl Steps,
-    ) {
-        // Divisions here, additions in the loop: a head may be as short as 64 bytes.
-        let block_len = self.kv.block_len;
-        let bytes = self.kv.format.row_bytes(dim);
-        let (mut block, mut offset) = (positions.start / block_len, positions.start % block_len);
-        for out in out.take(positions.len()) {
-            let slot = self.blocks[block] as usize * block_len + offset;
-            let start = (slot * self.shape.kv_heads + self.kv_head) * bytes;
-            let (elements, rest) = out.split_at_mut(dim);
-            steps.decode(self.kv.format, &stored[start..start + bytes], elements);
-            rest.fill(0.0);
-            offset += 1;
-            if offset == block_len {
-                (block, offset) = (block + 1, 0);
-            }
-        }
-    }
-
-    /// `[group][value_dim]` of a row.
-    #[inline(always)]
-    #[expect(clippy::mut_from_ref, reason = "each row is one tile's alone")]
-    fn out(&self, row: usize) -> &mut [f32] {
-        // SAFETY: rows of a head of keys and values belong to one tile, which one worker has, and the
-        // slices that this returns are never held two at a time.
-        unsafe { self.outs.row(row * self.shape.kv_heads + self.kv_head) }
-    }
 }
 
-/// What one worker writes between the lines.
-struct Scratch<'a> {
-    /// Keys, then values, of a chunk: `[CHUNK][padded_dim]`, `[CHUNK][value_dim]`.
-    decoded: &'a mut [f32],
-    /// One scaled query, `[padded_dim]`.
-    query: &'a mut [f32],
-    /// Scores, then weights: `[row][head][CHUNK]`.
-    scores: &'a mut [[f32; CHUNK]],
-    /// The largest score and the sum of weights so far: `[row][head]`.
-    states: &'a mut [[f32; 2]],
-}
-
-impl<'a> Scratch<'a> {
-    #[inline(always)]
-    fn new(shape: &AttentionShape, floats: &'a mut [f32]) -> Scratch<'a> {
-        let unaligned = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>());
-        // An aligner may give up in theory; then speed is lost, nothing else.
-        let (_, floats) = floats.split_at_mut(unaligned.min(ALIGNMENT));
-        let (decoded, floats) = floats.split_at_mut(CHUNK * shape.padded_dim().max(shape.value_dim));
-        let (query, floats) = floats.split_at_mut(shape.padded_dim());
-        let (scores, states) = floats.split_at_mut(TILE_ROWS * shape.group() * CHUNK);
-        let scores = scores.as_chunks_mut().0;
-        query.fill(0.0);
-        let states = &mut states.as_chunks_mut().0[..TILE_ROWS * shape.group()];
-        states.fill([f32::NEG_INFINITY, 0.0]);
-        Scratch { decoded, query, scores, states }
-    }
-}
-
-/// Turns one head's scores of a chunk into weights, relative to the largest score so far; rescales what was
-/// summed relative to an older one. Places without a position hold minus infinity and weigh nothing.
+/// Adds the next segment's sums, relative to its largest score and with its sum of weights (`next_state`).
 #[inline(always)]
-fn weigh(scores: &mut [f32; CHUNK], [max, total]: &mut [f32; 2], out: &mut [f32]) {
-    const WIDE: usize = 16;
-    // A NaN is never the largest, so the order of comparing does not matter.
-    let mut largest = [*max; WIDE];
-    for scores in scores.as_chunks::<WIDE>().0 {
-        for lane in 0..WIDE {
-            largest[lane] = if scores[lane] > largest[lane] { scores[lane] } else { largest[lane] };
-        }
+fn merge_body(sums: &mut [f32], state: &mut [f32; 2], next: &[f32], next_state: [f32; 2]) {
+    let max = if next_state[0] > state[0] { next_state[0] } else { state[0] };
+    let (a, b) = (math::exp(state[0] - max), math::exp(next_state[0] - max));
+    for (sum, next) in sums.iter_mut().zip(next) {
+        *sum = next.mul_add(b, *sum * a);
     }
-    let new_max = largest.iter().fold(*max, |max, score| if *score > max { *score } else { max });
-    let mut lanes = [0.0f32; WIDE];
-    for scores in scores.as_chunks_mut::<WIDE>().0 {
-        for lane in 0..WIDE {
-            scores[lane] = math::exp(scores[lane] - new_max);
-            lanes[lane] += scores[lane];
-        }
-    }
-    if new_max > *max {
-        let fade = math::exp(*max - new_max);
-        *total *= fade;
-        out.iter_mut().for_each(|out| *out *= fade);
-    }
-    *total += add_lanes(lanes);
-    *max = new_max;
+    *state = [max, next_state[1].mul_add(b, state[1] * a)];
 }
+
+per_isa!(
+    fn merge(sums: &mut [f32], state: &mut [f32; 2], next: &[f32], next_state: [f32; 2]) = merge_body
+);

@@ -27,7 +27,6 @@ mod packed;
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::{load_floats, store_floats4};
 pub use scalar::add_lanes;
 
 use adit_format::TensorType;

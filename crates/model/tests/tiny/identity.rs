@@ -55,9 +55,13 @@ fn every_budget_gives_the_same_bits() {
 
 #[test]
 fn every_chunk_and_thread_count_gives_the_same_bits() {
-    let folder = tempfile::tempdir().unwrap();
     let tokens = tokens(70);
-    for (family, kv) in [(Family::LlamaMoe, KvFormat::F16), (Family::Qwen3Moe, KvFormat::Q8_0)] {
+    for (family, kv) in [
+        (Family::LlamaMoe, KvFormat::F16),
+        (Family::LlamaMoe, KvFormat::Bf16),
+        (Family::Qwen3Moe, KvFormat::Q8_0),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
         let path = many_experts(folder.path(), family, WeightTypes::mixed());
         let reference = Run { kv, ..Run::default() }.logits(&path, &tokens);
         for (chunk, threads) in [(1, 1), (1, 2), (7, 1), (64, 2), (512, 1), (512, 2), (3, 4)] {

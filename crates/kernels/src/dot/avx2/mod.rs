@@ -45,7 +45,7 @@ use blocks32::Wide32;
 pub use blocks256::Wide256;
 pub use floats::Brain;
 use floats::WideFloat;
-pub use lanes::{add_up4, load_floats, store_floats4};
+pub use lanes::{add_up4, store_floats4};
 pub use vector::ask_ahead;
 
 pub fn kernel(kind: TensorType) -> Kernel {

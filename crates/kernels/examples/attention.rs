@@ -1,0 +1,111 @@
+//! How fast attention is on this machine: `cargo run --release -p adit-kernels --example attention -- 2`
+//! prints, with 2 threads, GB/s of keys and values met by one row at several depths, beside plain reading of
+//! as much memory, and multiply-adds a second of 512 rows.
+
+#[path = "../tests/common/random.rs"]
+mod random;
+
+use std::time::Instant;
+
+use adit_kernels::{
+    AttentionRow, AttentionShape, KV_BLOCK, KvFormat, KvLayout, KvView, Pool, attention,
+    attention_scratch_floats,
+};
+use random::{Random, activations};
+
+/// Keys and values of all layers: more than the caches hold.
+const BYTES: usize = 256 << 20;
+
+/// Seconds that `f` takes in a good turn: one of the fastest tenth, because other programs disturb.
+fn seconds(turns: usize, mut f: impl FnMut(usize)) -> f64 {
+    let time = |turn| {
+        let start = Instant::now();
+        f(turn);
+        start.elapsed().as_secs_f64()
+    };
+    let mut times: Vec<f64> = (0..turns).map(time).collect();
+    times.sort_by(f64::total_cmp);
+    times[turns / 10]
+}
+
+fn main() {
+    let threads = std::env::args().nth(1).map_or(1, |arg| arg.parse().expect("a number of threads"));
+    let only = std::env::args().nth(2);
+    let pool = Pool::new(threads);
+    println!("{threads} threads, {}", pool.isa().name());
+    let words = vec![1u64; BYTES / 8];
+    let parts: Vec<&[u64]> = words.chunks_exact(BYTES / 8 / 16).collect();
+    let read = seconds(40, |turn| {
+        let part = parts[turn % parts.len()];
+        pool.ranges(part.len(), 1 << 12, |_, range| {
+            std::hint::black_box(part[range].iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+        });
+    });
+    println!("plain reading: {:.1} GB/s", (BYTES / 16) as f64 / read / 1e9);
+    println!("{:28} {:>6} {:>6} {:>6} {:>6} {:>8}", "", "512", "4k", "16k", "32k", "Gfma/s");
+    for (heads, kv_heads, dim) in [(9, 3, 64), (4, 1, 256), (32, 4, 128), (32, 8, 128), (16, 16, 128)] {
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
+            let name = format!("{heads} on {kv_heads} heads of {dim}, {format:?}");
+            if only.as_ref().is_none_or(|only| name.contains(only)) {
+                print!("{name:28}");
+                let past = Past::new(heads, KvLayout { format, kv_heads, head_dim: dim, value_dim: dim });
+                for depth in [512, 4096, 16384, 32768] {
+                    let turns = ((1 << 23) / depth / heads).clamp(10, 200);
+                    let bytes = depth / KV_BLOCK * past.block_bytes();
+                    print!(" {:6.1}", bytes as f64 / past.seconds(&pool, 1, depth, turns) / 1e9);
+                }
+                let multiply_adds = 512 * 513 * heads * dim;
+                println!(" {:8.1}", multiply_adds as f64 / past.seconds(&pool, 512, 512, 20) / 1e9);
+            }
+        }
+    }
+}
+
+/// Keys and values of a model's layers, one after the other.
+struct Past {
+    shape: AttentionShape,
+    layout: KvLayout,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+    blocks: Vec<u32>,
+}
+
+impl Past {
+    fn new(heads: usize, layout: KvLayout) -> Past {
+        let KvLayout { kv_heads, head_dim, value_dim, .. } = layout;
+        let mut keys = vec![0; layout.key_block_bytes()];
+        let mut values = vec![0; layout.value_block_bytes()];
+        let x = activations(KV_BLOCK * kv_heads * head_dim, &mut Random(1));
+        for (offset, x) in x.chunks(kv_heads * head_dim).enumerate() {
+            layout.store_key(&mut keys, offset, x);
+            layout.store_value(&mut values, offset, x);
+        }
+        let count = BYTES / (keys.len() + values.len());
+        let (scale, window, soft_cap) = (0.02, None, None);
+        Past {
+            shape: AttentionShape { heads, kv_heads, head_dim, value_dim, scale, window, soft_cap },
+            layout,
+            keys: keys.repeat(count),
+            values: values.repeat(count),
+            blocks: (0..count as u32).collect(),
+        }
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.layout.key_block_bytes() + self.layout.value_block_bytes()
+    }
+
+    /// Seconds of a call for the last `rows` of `depth` positions, each turn in the next layer.
+    fn seconds(&self, pool: &Pool, rows: usize, depth: usize, turns: usize) -> f64 {
+        let kv = KvView { layout: self.layout, keys: &self.keys, values: &self.values };
+        let len = rows * self.shape.heads * self.shape.head_dim;
+        let (q, mut out) = (activations(len, &mut Random(2)), vec![0.0; len]);
+        let mut scratch = vec![0.0; attention_scratch_floats(&self.shape, pool.threads(), depth)];
+        let layers = self.blocks.len() / (depth / KV_BLOCK);
+        seconds(turns, |turn| {
+            let blocks = &self.blocks[turn % layers * (depth / KV_BLOCK)..];
+            let row = |row| AttentionRow { position: depth - rows + row, blocks };
+            attention(pool, &self.shape, &q, rows, &row, &kv, &mut scratch, &mut out);
+        })
+    }
+}
