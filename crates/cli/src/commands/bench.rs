@@ -29,10 +29,10 @@ pub struct Args {
     /// Measure products of each weight format alone, against the best that memory and arithmetic can do
     ///
     /// Weights come from memory, activations are quantised beforehand. Counted are bytes of weights, and two
-    /// operations for each weight and row of activations. In the same run, and again for each format, memory
-    /// is read in several ways (the fastest counts), and bytes or floats are multiplied and added in
-    /// registers: the two roofs. The lower one at an operation's intensity binds it. With -o json a list
-    /// `results` has for each kind of product: isa, format, bits_per_weight, weight_rows, cols, rows,
+    /// operations for each weight and row of activations. The two roofs are measured in the same run: memory
+    /// is read between the repetitions, in the way that was the fastest, and for each format bytes or floats
+    /// are multiplied and added in registers. The lower one at a product's intensity binds it. With -o json
+    /// a list `results` has for each kind of product: isa, format, bits_per_weight, weight_rows, cols, rows,
     /// seconds (of one product), weight_bytes, ops, gb_per_s, memory_gb_per_s (roof), memory_share,
     /// gop_per_s, peak_gop_per_s (roof), peak_share, bound (memory, integers or floats), bound_share.
     #[arg(long, conflicts_with_all = ["model", "prompt", "generate", "memory", "kv", "io"])]

@@ -6,7 +6,7 @@
 //! help has been slower, so that a core that has become free is found. A job so long that waking is nothing
 //! to it tries help by itself, and sooner: else a prompt would be over first.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Kinds remembered. Two that fall on one place take turns in forgetting; that costs speed only.
@@ -48,6 +48,8 @@ pub struct Kind {
     /// Average durations in nanoseconds by [`Way`]; 0 for none yet.
     average_ns: [AtomicU64; 2],
     jobs: AtomicU32,
+    /// Help has been slower once and was given a second chance.
+    doubted: AtomicBool,
 }
 
 impl Experience {
@@ -68,6 +70,7 @@ impl Experience {
         let kind = &self.kinds[digest as usize % KINDS];
         if kind.digest.swap(digest, Ordering::Relaxed) != digest {
             kind.average_ns.iter().for_each(|average| average.store(0, Ordering::Relaxed));
+            kind.doubted.store(false, Ordering::Relaxed);
         }
         kind
     }
@@ -84,6 +87,9 @@ impl Experience {
             Way::Helped
         } else if alone == 0 {
             Way::Alone
+        } else if helped > alone && !kind.doubted.swap(true, Ordering::Relaxed) {
+            kind.forget_help();
+            Way::Helped
         } else if helped > alone && alone >= LONG_NS && kind.is_due(helped / alone * TRY_LONG_AGAIN) {
             Way::Helped
         } else if helped > alone {
@@ -112,9 +118,13 @@ impl Kind {
         let due = u64::from(self.jobs.fetch_add(1, Ordering::Relaxed)) >= most;
         if due {
             self.jobs.store(0, Ordering::Relaxed);
-            self.average_ns[Way::Helped as usize].store(0, Ordering::Relaxed);
+            self.forget_help();
         }
         due
+    }
+
+    fn forget_help(&self) {
+        self.average_ns[Way::Helped as usize].store(0, Ordering::Relaxed);
     }
 
     pub fn learn(&self, way: Way, took: Duration) {
@@ -171,12 +181,25 @@ mod tests {
     #[test]
     fn a_long_job_soon_tries_help_again() {
         let experience = Experience::new();
-        // The first that is helped meets a stall; the helper is well again after it.
-        helped(&experience, 1, 2000, 30_000);
+        // Five jobs meet stalls; the helper is well again after them.
+        helped(&experience, TRIAL, 2000, 1100);
+        helped(&experience, 5, 2000, 30_000);
         assert!(helped(&experience, 300, 2000, 1100) >= 150);
         // Help stays bad: it is seldom tried.
         helped(&experience, 100, 2000, 9000);
         assert!(helped(&experience, 1000, 2000, 9000) <= 10);
+    }
+
+    #[test]
+    fn a_first_stall_is_forgiven() {
+        let experience = Experience::new();
+        helped(&experience, TRIAL, 100, 55);
+        let kind = experience.kind([7, 7, 7, 7]);
+        // Helped, alone, helped again, and so on.
+        for (way, took) in [(Way::Helped, 50_000), (Way::Alone, 100), (Way::Helped, 55), (Way::Helped, 55)] {
+            assert_eq!(experience.choose(kind), way);
+            kind.learn(way, Duration::from_micros(took));
+        }
     }
 
     #[test]

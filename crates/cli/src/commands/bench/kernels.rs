@@ -134,11 +134,14 @@ pub fn run(args: &KernelArgs, threads: usize, repetitions: u32, output: Format) 
         let pool = Pool::with_isa(threads, isa);
         for kind in &kinds {
             bench.fill(*kind);
-            let roofs = bench.roofs(&pool, *kind);
+            let way = bench.fastest_way(&pool);
+            let ops_per_s = bench.peak(&pool, *kind);
             for shape in args.shapes.iter().filter(|shape| bytes(*kind, shape).is_some()) {
                 for rows in &args.rows {
-                    let seconds = bench.product(&pool, *kind, *shape, *rows as usize);
-                    let line = Line::new(isa, *kind, *shape, *rows as usize, seconds, roofs);
+                    let rows = *rows as usize;
+                    let (seconds, bytes_per_s) = bench.product((&pool, way), *kind, *shape, rows);
+                    let roofs = Roofs { bytes_per_s, ops_per_s };
+                    let line = Line::new(isa, *kind, *shape, rows, seconds, roofs);
                     report.add(&mut out, line)?;
                 }
             }
@@ -164,8 +167,8 @@ impl KernelBench {
         self.place = 0;
     }
 
-    /// Median seconds of one call of `f`, over repetitions of about [`REPETITION_S`].
-    fn time(&mut self, mut f: impl FnMut(&mut KernelBench)) -> f64 {
+    /// Median seconds of one call of `f`, over repetitions of about [`REPETITION_S`]; `after` follows each.
+    fn time(&mut self, mut f: impl FnMut(&mut KernelBench), mut after: impl FnMut(&mut KernelBench)) -> f64 {
         let mut once = |bench: &mut KernelBench, calls: usize| {
             let start = Instant::now();
             (0..calls).for_each(|_| f(bench));
@@ -173,27 +176,46 @@ impl KernelBench {
         };
         let warm = (0..WARM_UP).map(|_| once(self, 1)).fold(f64::INFINITY, f64::min);
         let calls = (REPETITION_S / warm).ceil().clamp(1.0, 1e6) as usize;
-        let samples: Vec<f64> = (0..self.repetitions).map(|_| once(self, calls)).collect();
+        let mut samples = Vec::with_capacity(self.repetitions);
+        for _ in 0..self.repetitions {
+            samples.push(once(self, calls));
+            after(self);
+        }
         median(&samples)
     }
 
-    /// The fastest way of reading, and the peak of the arithmetic that this format needs.
-    fn roofs(&mut self, pool: &Pool, kind: TensorType) -> Roofs {
-        let mut bytes_per_s = 0.0f64;
-        for way in Reading::WAYS {
-            let mut bytes = 0;
-            let seconds = self.time(|bench| bytes = roofline::read(pool, &bench.walk, way));
-            bytes_per_s = bytes_per_s.max(bytes as f64 / seconds);
-        }
+    /// Bytes a second of reading all of the stretch once.
+    fn read(&self, pool: &Pool, way: Reading) -> f64 {
+        let start = Instant::now();
+        let bytes = roofline::read(pool, &self.walk, way);
+        bytes as f64 / start.elapsed().as_secs_f64()
+    }
+
+    /// Which way of reading is the fastest now.
+    fn fastest_way(&self, pool: &Pool) -> Reading {
+        let speed = |way| median(&(0..=self.repetitions).map(|_| self.read(pool, way)).collect::<Vec<_>>());
+        let ways = Reading::WAYS.map(|way| (speed(way), way));
+        ways.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b)).expect("there are ways").1
+    }
+
+    /// Operations a second of nothing but the arithmetic that this format needs.
+    fn peak(&mut self, pool: &Pool, kind: TensorType) -> f64 {
         let products =
             if kind.is_quantised() { roofline::integer_products } else { roofline::float_products };
         let mut ops = 0;
-        let seconds = self.time(|_| ops = products(pool, CHAIN_PIECES));
-        Roofs { bytes_per_s, ops_per_s: ops as f64 / seconds }
+        let seconds = self.time(|_| ops = products(pool, CHAIN_PIECES), |_| ());
+        ops as f64 / seconds
     }
 
-    /// Median seconds of one product with `rows` rows of activations.
-    fn product(&mut self, pool: &Pool, kind: TensorType, shape: Shape, rows: usize) -> f64 {
+    /// Median seconds of one product with `rows` rows of activations, and the speed of reading by `way`
+    /// between its repetitions: what memory delivers changes with the neighbours of a virtual machine.
+    fn product(
+        &mut self,
+        (pool, way): (&Pool, Reading),
+        kind: TensorType,
+        shape: Shape,
+        rows: usize,
+    ) -> (f64, f64) {
         let format = [activation_format(kind).expect("only formats with kernels were chosen")];
         let values: Vec<f32> = (0..rows * shape.cols).map(|i| (i as f32 * 0.7).sin()).collect();
         let mut x = Activations::new(rows, shape.cols, &format);
@@ -201,7 +223,8 @@ impl KernelBench {
         let mut out = vec![0.0; rows * shape.rows];
         let row_bytes = kind.row_bytes(shape.cols).expect("only whole blocks were chosen");
         let matrix_bytes = row_bytes * shape.rows;
-        self.time(|bench| {
+        let mut reads = Vec::with_capacity(self.repetitions);
+        let multiply = |bench: &mut KernelBench| {
             if bench.place + matrix_bytes > bench.walk.len() {
                 bench.place = 0;
             }
@@ -210,7 +233,9 @@ impl KernelBench {
             let rows = Selection::Run { first: 0, count: rows };
             matmul(pool, &x, &mut [Job { weights, rows, out: &mut out, out_stride: shape.rows }]);
             bench.place += matrix_bytes;
-        })
+        };
+        let seconds = self.time(multiply, |bench| reads.push(bench.read(pool, way)));
+        (seconds, median(&reads))
     }
 }
 

@@ -234,7 +234,7 @@ impl Report {
         self.print_roofs(out)
     }
 
-    /// The roofs that the shares are of: they were measured again for each format.
+    /// The roofs that the shares are of: they were measured again all along.
     fn print_roofs(&self, out: &mut Output) -> io::Result<()> {
         let mut isas: Vec<&str> = self.results.iter().map(|line| line.isa).collect();
         isas.dedup();
