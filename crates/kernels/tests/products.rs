@@ -88,6 +88,26 @@ fn every_instruction_set_agrees_with_the_scalar_twin() {
 }
 
 #[test]
+fn any_number_of_activation_rows_agrees_with_the_scalar_twin() {
+    let mut random = Random(8);
+    let scalar = Pool::with_isa(1, Isa::Scalar);
+    for kind in KINDS {
+        // A part of a tile behind whole ones, and blocks behind those that are unpacked together.
+        let (rows, cols) = (35, kind.block_len().max(32) + 256);
+        let bytes = weights(kind, rows, cols, &mut random);
+        let matrix = Matrix::new(kind, rows, cols, &bytes).unwrap();
+        let x = activations(530 * cols, &mut random);
+        let expected = product(&scalar, matrix, &x, None);
+        for isa in Isa::all() {
+            for count in (1..=20).chain([100, 530]) {
+                let found = product(&Pool::with_isa(1, isa), matrix, &x[..count * cols], None);
+                assert!(same(&found, &expected[..count * rows]), "{} {kind}, {count} rows", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_does_not_depend_on_threads_company_or_selection() {
     let mut random = Random(3);
     for kind in KINDS {
