@@ -11,7 +11,7 @@ use adit_kernels::{
     Activations, Isa, Job, Matrix, Pool, Selection, activation_format, dequantize_row, matmul,
 };
 use random::{Random, activations};
-use weights::{KINDS, weights};
+use weights::{KINDS, is_number, sub_scales, weights};
 
 /// `x[rows][cols]` times one matrix, by the given pool.
 fn product(pool: &Pool, matrix: Matrix<'_>, x: &[f32], select: Option<&[u32]>) -> Vec<f32> {
@@ -227,6 +227,58 @@ fn extreme_blocks_give_the_same_bits_everywhere() {
             for isa in Isa::all() {
                 let found = product(&Pool::with_isa(1, isa), matrix, &x, None);
                 assert!(same(&found, &expected), "{} {kind} with {value}", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_activation_rows_and_weight_rows_agrees_with_the_scalar_twin() {
+    let mut random = Random(9);
+    let scalar = Pool::with_isa(1, Isa::Scalar);
+    let (most, cols) = (33, 512);
+    for kind in KINDS {
+        let bytes = weights(kind, most, cols, &mut random);
+        let x = activations(100 * cols, &mut random);
+        for count in (1..=20).chain([100]) {
+            // A tile and a part, two tiles, two tiles and a part, a part only.
+            let rows = [17, 32, 33, 15][count % 4];
+            let matrix = Matrix::new(kind, rows, cols, &bytes[..bytes.len() / most * rows]).unwrap();
+            let x = &x[..count * cols];
+            let expected = product(&scalar, matrix, x, None);
+            for isa in Isa::all() {
+                let found = product(&Pool::with_isa(1, isa), matrix, x, None);
+                assert!(same(&found, &expected), "{} {kind} {rows} rows, {count} rows", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_sums_do_not_overflow() {
+    let mut random = Random(10);
+    let (rows, cols) = (17, 512);
+    let scalar = Pool::with_isa(1, Isa::Scalar);
+    let extremes = [0x00, 0x7f, 0x80, 0xff];
+    let alternating = |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+    let x: Vec<f32> = (0..5 * cols).map(|i| [1.0, -1.0, alternating(i)][i / cols % 3]).collect();
+    for kind in KINDS.into_iter().filter(|kind| kind.is_quantised()) {
+        for (codes, scales) in extremes.into_iter().flat_map(|c| extremes.map(|s| (c, s))) {
+            // The f16 numbers and exponents stay ordinary.
+            let mut bytes = weights(kind, rows, cols, &mut random);
+            for block in bytes.chunks_exact_mut(kind.block_bytes()) {
+                for (i, byte) in block.iter_mut().enumerate().filter(|(i, _)| !is_number(kind, *i)) {
+                    *byte = if sub_scales(kind).contains(&i) { scales } else { codes };
+                }
+            }
+            let matrix = Matrix::new(kind, rows, cols, &bytes).unwrap();
+            for x in [&x[..cols], &x[..]] {
+                let expected = product(&scalar, matrix, x, None);
+                assert!(expected.iter().all(|value| value.is_finite()));
+                for isa in Isa::all() {
+                    let found = product(&Pool::with_isa(1, isa), matrix, x, None);
+                    assert!(same(&found, &expected), "{} {kind} {codes:#x} {scales:#x}", isa.name());
+                }
             }
         }
     }

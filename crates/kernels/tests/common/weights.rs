@@ -1,5 +1,7 @@
 //! Seeded weights of every type that has kernels.
 
+use std::ops::Range;
+
 use adit_format::TensorType;
 
 use crate::random::Random;
@@ -34,6 +36,26 @@ fn halves(kind: TensorType) -> &'static [usize] {
         TensorType::Q3K => &[108],
         TensorType::Q6K => &[208],
         _ => &[],
+    }
+}
+
+/// Whether byte `i` of a block is part of a floating-point number, its exponent included.
+#[allow(dead_code)] // Not every program that includes this file needs it.
+pub fn is_number(kind: TensorType, i: usize) -> bool {
+    kind == TensorType::Mxfp4 && i == 0
+        || halves(kind).iter().any(|offset| (*offset..offset + 2).contains(&i))
+}
+
+/// Where a super-block keeps the scales of its runs.
+#[allow(dead_code)] // As above.
+pub fn sub_scales(kind: TensorType) -> Range<usize> {
+    match kind {
+        TensorType::Q2K => 0..16,
+        TensorType::Q3K => 96..108,
+        TensorType::Q4K | TensorType::Q5K => 4..16,
+        TensorType::Q6K => 192..208,
+        TensorType::Iq4Xs => 2..8,
+        _ => 0..0,
     }
 }
 

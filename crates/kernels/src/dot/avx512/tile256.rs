@@ -1,11 +1,10 @@
-//! Super-blocks met by any number of activation rows: 16 weight rows are unpacked once for each 256 columns,
-//! a row to each 32-bit lane, and met by all activation rows.
+//! Super-blocks met by several activation rows: two tiles of weight rows are unpacked once for each 256
+//! columns, turned so that every 32-bit lane belongs to one row, and met by all activation rows.
 //!
-//! # Why 32 bits suffice
-//!
-//! Activation codes lie in -127..=127 and the largest of all sums is that of Q6_K:
-//! `256 * (32 * 127) * 128 < 2^28`. Unsigned codes add at most `252 * 127 * 256 < 2^23` before the offset is
-//! taken off, and minimums at most `63 * 127 * 256`.
+//! 32 bits suffice: activation codes lie in -127..=127, so the largest of all sums is that of Q6_K,
+//! `256 * (32 * 127) * 128 < 2^28`. Unsigned codes are less than `2^8`, so that the sum of a run is less than
+//! `256 * 2^8 * 127 < 2^23`, and it starts from minus its offset, so scales meet signed codes only. Minimums
+//! add up to `63 * 127 * 256` at most.
 
 use std::arch::x86_64::*;
 

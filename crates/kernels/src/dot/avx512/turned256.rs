@@ -23,7 +23,7 @@ pub struct Packed256 {
     pub codes: [[__m512i; 8]; GROUPS],
     /// `[run within the group][group]`, as far as the format has them.
     pub scales: [[__m512i; GROUPS]; 2],
-    /// Minimums as pairs of words, of runs as [`Turned256::MIN_PAIRS`] says.
+    /// Minimums as pairs of words, as many as [`Turned256::MINS`] says.
     pub mins: [__m512i; 8],
     pub d: __m512,
     pub dmin: __m512,
@@ -44,9 +44,9 @@ pub enum Scales {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mins {
     None,
-    /// Of 32 columns: four pairs of neighbours.
+    /// The four pairs of `group_sums` of [`Q8KScale`](crate::activations::Q8KScale).
     OfGroups,
-    /// Of 16 columns, in the order of [`Q8KScale`](crate::activations::Q8KScale): eight pairs.
+    /// The eight pairs of its `run_sums`.
     OfRuns,
 }
 
@@ -57,6 +57,7 @@ pub trait Turned256: Format256 {
     /// How much too large the unsigned codes are.
     const OFFSET: i32 = 0;
 
+    /// Sets what the format has of `packed`: all codes, and the scales and minimums that the constants name.
     fn unpack16(blocks: &Blocks<'_, Self>, packed: &mut Packed256, isa: Avx512);
 }
 
