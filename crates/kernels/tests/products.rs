@@ -233,28 +233,6 @@ fn extreme_blocks_give_the_same_bits_everywhere() {
 }
 
 #[test]
-fn any_number_of_activation_rows_and_weight_rows_agrees_with_the_scalar_twin() {
-    let mut random = Random(9);
-    let scalar = Pool::with_isa(1, Isa::Scalar);
-    let (most, cols) = (33, 512);
-    for kind in KINDS {
-        let bytes = weights(kind, most, cols, &mut random);
-        let x = activations(100 * cols, &mut random);
-        for count in (1..=20).chain([100]) {
-            // A tile and a part, two tiles, two tiles and a part, a part only.
-            let rows = [17, 32, 33, 15][count % 4];
-            let matrix = Matrix::new(kind, rows, cols, &bytes[..bytes.len() / most * rows]).unwrap();
-            let x = &x[..count * cols];
-            let expected = product(&scalar, matrix, x, None);
-            for isa in Isa::all() {
-                let found = product(&Pool::with_isa(1, isa), matrix, x, None);
-                assert!(same(&found, &expected), "{} {kind} {rows} rows, {count} rows", isa.name());
-            }
-        }
-    }
-}
-
-#[test]
 fn the_largest_sums_do_not_overflow() {
     let mut random = Random(10);
     let (rows, cols) = (17, 512);

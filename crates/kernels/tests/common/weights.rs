@@ -40,14 +40,12 @@ fn halves(kind: TensorType) -> &'static [usize] {
 }
 
 /// Whether byte `i` of a block is part of a floating-point number, its exponent included.
-#[allow(dead_code)] // Not every program that includes this file needs it.
 pub fn is_number(kind: TensorType, i: usize) -> bool {
     kind == TensorType::Mxfp4 && i == 0
         || halves(kind).iter().any(|offset| (*offset..offset + 2).contains(&i))
 }
 
 /// Where a super-block keeps the scales of its runs.
-#[allow(dead_code)] // As above.
 pub fn sub_scales(kind: TensorType) -> Range<usize> {
     match kind {
         TensorType::Q2K => 0..16,
