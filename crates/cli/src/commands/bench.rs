@@ -1,5 +1,5 @@
 //! `adit bench MODEL`: the work of llama-bench, so that its figures can be put side by side: a prompt of
-//! random tokens from an empty context, then single tokens from an empty context, each several times.
+//! random tokens, then single tokens, each several times and from an empty context or from one of some depth.
 //! `adit bench --kernels` measures products alone instead, without a model.
 
 mod kernels;
@@ -35,7 +35,7 @@ pub struct Args {
     /// a list `results` has for each kind of product: isa, format, bits_per_weight, weight_rows, cols, rows,
     /// seconds (of one product), weight_bytes, ops, gb_per_s, memory_gb_per_s (roof), memory_share,
     /// gop_per_s, peak_gop_per_s (roof), peak_share, bound (memory, integers or floats), bound_share.
-    #[arg(long, conflicts_with_all = ["model", "prompt", "generate", "memory", "kv", "io"])]
+    #[arg(long, conflicts_with_all = ["model", "prompt", "generate", "depth", "memory", "kv", "io"])]
     kernels: bool,
 
     #[command(flatten)]
@@ -50,6 +50,11 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value = "128")]
     #[arg(value_parser = value_parser!(u32).range(..=TOKENS_MAX))]
     generate: u32,
+
+    /// Tokens that the context holds already when a test begins
+    #[arg(short, long, value_name = "N", default_value = "0")]
+    #[arg(value_parser = value_parser!(u32).range(..=TOKENS_MAX))]
+    depth: u32,
 
     /// Repetitions [default: 3, with --kernels 5]
     #[arg(short, long, value_name = "N")]
@@ -83,6 +88,8 @@ struct Report {
     model_bytes: u64,
     parameters: u64,
     threads: usize,
+    /// Tokens in the context before each test.
+    depth: u32,
     repetitions: u32,
     prefill_samples: Vec<f64>,
     decode_samples: Vec<f64>,
@@ -102,10 +109,11 @@ pub fn run(args: Args) -> Result<()> {
         return Err(Usage("-o markdown goes with --kernels; for a model use table or json".into()).into());
     }
     let repetitions = args.repetitions.unwrap_or(3);
-    let context = args.prompt.max(args.generate) as usize;
-    if context == 0 {
+    let (longest, depth) = (args.prompt.max(args.generate) as usize, args.depth as usize);
+    if longest == 0 {
         return Err(Usage("-p 0 and -n 0 together leave nothing to measure".into()).into());
     }
+    let context = depth + longest;
     let path = model.locate()?;
     let options = args.machine.load_options(Some(context), None);
     let blueprint = Blueprint::open(&path, &options.io)?;
@@ -114,7 +122,9 @@ pub fn run(args: Args) -> Result<()> {
     let plan = blueprint.plan(&options.request(context))?;
     let model = session::load_model(blueprint, plan)?;
     let rows = Vec::with_capacity(model.plan().chunk);
-    let mut bench = Bench { rows, measured: Stats::of_model(&model), model, random: 1 };
+    let mut bench = Bench { rows, measured: Stats::default(), model, random: 1, depth };
+    bench.fill(0, depth, false)?;
+    bench.measured = Stats::of_model(&bench.model);
     let prefill_samples = bench.repeat(repetitions, args.prompt, Bench::prefill)?;
     let decode_samples = bench.repeat(repetitions, args.generate, Bench::decode)?;
     let mut stats = bench.measured;
@@ -128,6 +138,7 @@ pub fn run(args: Args) -> Result<()> {
         model_bytes,
         parameters,
         threads: bench.model.plan().threads,
+        depth: args.depth,
         repetitions,
         prefill_samples,
         decode_samples,
@@ -140,6 +151,8 @@ struct Bench {
     model: Model,
     rows: Vec<Row>,
     random: u64,
+    /// Tokens that the context holds before each test.
+    depth: usize,
     /// Counters of the repetitions so far.
     measured: Stats,
 }
@@ -169,23 +182,29 @@ impl Bench {
         samples
     }
 
-    /// Tokens a second of a prompt from an empty context; only its last position gives logits.
+    /// Tokens a second of a prompt; only its last position gives logits.
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
-        self.model.truncate(0, 0);
-        let chunk = self.model.plan().chunk;
+        self.model.truncate(0, self.depth);
         let start = Instant::now();
-        for first in (0..tokens).step_by(chunk) {
-            let end = (first + chunk).min(tokens);
-            self.step(first, end, end == tokens)?;
-        }
+        self.fill(self.depth, self.depth + tokens, true)?;
         Ok(tokens as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Tokens a second one by one from an empty context, each with logits.
+    /// Computes positions `first..end` in chunks.
+    fn fill(&mut self, first: usize, end: usize, wants_logits: bool) -> Result<()> {
+        let chunk = self.model.plan().chunk;
+        for first in (first..end).step_by(chunk) {
+            let next = (first + chunk).min(end);
+            self.step(first, next, wants_logits && next == end)?;
+        }
+        Ok(())
+    }
+
+    /// Tokens a second one by one, each with logits.
     fn decode(&mut self, tokens: usize) -> Result<f64> {
-        self.model.truncate(0, 0);
+        self.model.truncate(0, self.depth);
         let start = Instant::now();
-        for position in 0..tokens {
+        for position in self.depth..self.depth + tokens {
             self.step(position, position + 1, true)?;
         }
         Ok(tokens as f64 / start.elapsed().as_secs_f64())
@@ -230,7 +249,8 @@ impl Report {
         for (test, tokens, samples) in tests.into_iter().filter(|(_, tokens, _)| *tokens > 0) {
             let rate = format!("{:.2} ± {:.2}", median(samples), deviation(samples));
             let (model, threads) = (&self.model, self.threads);
-            writeln!(out, "| {model} | {size} | {parameters} | {threads} | {test}{tokens} | {rate} |")?;
+            let at = if self.depth > 0 { format!(" @ d{}", self.depth) } else { String::new() };
+            writeln!(out, "| {model} | {size} | {parameters} | {threads} | {test}{tokens}{at} | {rate} |")?;
         }
         Ok(())
     }

@@ -44,6 +44,8 @@ fn the_table_has_a_row_for_each_test() {
     Synth::new(Family::Llama).write(&home.path("tiny.gguf")).unwrap();
     let text = home.run(&["bench", "tiny.gguf", "-p", "4", "-n", "0", "-r", "1"]).fine();
     assert!(text.lines().count() == 3 && text.contains("| pp4 |"), "{text}");
+    let text = home.run(&["bench", "tiny.gguf", "-p", "4", "-n", "3", "-d", "70", "-r", "2"]).fine();
+    assert!(text.contains("| pp4 @ d70 |") && text.contains("| tg3 @ d70 |"), "{text}");
     home.run(&["bench", "tiny.gguf", "-p", "0", "-n", "0"]).failed(2);
     home.run(&["bench", "tiny.gguf", "-r", "0"]).failed(2);
 }
