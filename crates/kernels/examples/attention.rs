@@ -1,6 +1,7 @@
 //! How fast attention is on this machine: `cargo run --release -p adit-kernels --example attention -- 2`
 //! prints, with 2 threads, GB/s of keys and values met by one row at several depths, beside plain reading of
-//! as much memory, and multiply-adds a second of 512 rows.
+//! as much memory, and thousand millions of multiply-adds a second of 512 rows of a prompt, at its begin and
+//! after 4096 others.
 
 #[path = "../tests/common/random.rs"]
 mod random;
@@ -42,7 +43,7 @@ fn main() {
         });
     });
     println!("plain reading: {:.1} GB/s", (BYTES / 16) as f64 / read / 1e9);
-    println!("{:28} {:>6} {:>6} {:>6} {:>6} {:>8}", "", "512", "4k", "16k", "32k", "Gfma/s");
+    println!("{:28} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8}", "", "512", "4k", "16k", "32k", "at 0", "at 4k");
     for (heads, kv_heads, dim) in [(9, 3, 64), (4, 1, 256), (32, 4, 128), (32, 8, 128), (16, 16, 128)] {
         for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
             let name = format!("{heads} on {kv_heads} heads of {dim}, {format:?}");
@@ -54,8 +55,12 @@ fn main() {
                     let bytes = depth / KV_BLOCK * past.block_bytes();
                     print!(" {:6.1}", bytes as f64 / past.seconds(&pool, 1, depth, turns) / 1e9);
                 }
-                let multiply_adds = 512 * 513 * heads * dim;
-                println!(" {:8.1}", multiply_adds as f64 / past.seconds(&pool, 512, 512, 20) / 1e9);
+                for (depth, turns) in [(0, 20), (4096, 10)] {
+                    let multiply_adds = 512 * (2 * depth + 513) * heads * dim;
+                    let seconds = past.seconds(&pool, 512, depth + 512, turns);
+                    print!(" {:8.1}", multiply_adds as f64 / seconds / 1e9);
+                }
+                println!();
             }
         }
     }
