@@ -15,7 +15,7 @@ use adit_kernels::{
 use random::{Random, activations};
 
 /// Keys and values of all layers: more than the caches hold.
-const BYTES: usize = 256 << 20;
+const BYTES: usize = 512 << 20;
 
 /// Seconds that `f` takes in a good turn: one of the fastest tenth, because other programs disturb.
 fn seconds(turns: usize, mut f: impl FnMut(usize)) -> f64 {
