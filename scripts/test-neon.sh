@@ -50,13 +50,14 @@ if [ ! -d "$root" ]; then
 fi
 
 # Programs of our own around the unpacked ones, which look for their parts below the root of the system.
+host="LD_LIBRARY_PATH='$root/usr/lib/x86_64-linux-gnu' exec"
 wrap() { printf '#!/bin/sh\n%s "$@"\n' "$2" >"$folder/$1" && chmod +x "$folder/$1"; }
-wrap rustc "LD_LIBRARY_PATH='$root/usr/lib/x86_64-linux-gnu' exec '$root/usr/bin/rustc'"
-wrap gcc "exec '$root/usr/bin/$cross-gcc-12' -B'$root/usr/bin/$cross-' -isystem '$root/usr/$cross/include' \
--L'$root/usr/$cross/lib' -Wl,--sysroot='$root'"
+wrap rustc "$host '$root/usr/bin/rustc'"
+wrap gcc "$host '$root/usr/bin/$cross-gcc-12' -B'$root/usr/bin/$cross-' \
+-isystem '$root/usr/$cross/include' -L'$root/usr/$cross/lib' -Wl,--sysroot='$root'"
+wrap ar "$host '$root/usr/bin/$cross-ar'"
 wrap run "exec '$root/usr/bin/qemu-aarch64-static' -L '$root/usr/$cross'"
-export RUSTC=$folder/rustc
-export CC_aarch64_unknown_linux_gnu=$folder/gcc AR_aarch64_unknown_linux_gnu=$root/usr/bin/$cross-ar
+export RUSTC=$folder/rustc CC_aarch64_unknown_linux_gnu=$folder/gcc AR_aarch64_unknown_linux_gnu=$folder/ar
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$folder/gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$folder/run
 cargo=(cargo --locked --config "build.target-dir='$folder/target'" --config "build.target='$target'")

@@ -174,13 +174,12 @@ fn encode_f16(isa: Isa, x: &[f32], out: &mut [u8]) {
             }
         }
     }
-    let (eights, _) = x.as_chunks::<8>();
     let wide_count = match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(_) | Isa::Avx512(_) => {
             // SAFETY: the tokens prove that the CPU has the features.
-            unsafe { wide(eights, out.as_chunks_mut::<16>().0) };
-            eights.len() * 8
+            unsafe { wide(x.as_chunks::<8>().0, out.as_chunks_mut::<16>().0) };
+            x.len() / 8 * 8
         }
         _ => 0,
     };

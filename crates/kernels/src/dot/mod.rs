@@ -26,7 +26,6 @@ mod neon;
 mod packed;
 mod scalar;
 
-#[cfg(target_arch = "x86_64")]
 pub use scalar::add_lanes;
 
 use adit_format::TensorType;
