@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod pull;
 mod session;
+mod simulation;
 mod size;
 mod whole_file;
 

@@ -9,7 +9,7 @@ use crate::{
     FileSet, PagerError,
     disk::Disk,
     groups::{Group, GroupLayout, Parts, check, layouts},
-    policy::{self, Uses},
+    policy::{self, Decay, Policy, Shape},
     slot::State,
 };
 use std::{
@@ -23,7 +23,7 @@ const NOWHERE: u32 = u32::MAX;
 pub const TOGETHER_MAX: usize = 16;
 
 /// Score of a slot that must stay: empty, loading, or awaited by the current call.
-const STAYS: f32 = f32::INFINITY;
+const STAYS: f64 = f64::INFINITY;
 
 /// What a pager has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,16 +69,13 @@ pub struct Pager {
     groups: Vec<GroupLayout>,
     /// Slot of each (group, member), `NOWHERE` if it is not resident; groups one after the other.
     resident: Box<[u32]>,
-    /// Use counts of each (group, member), resident or not.
-    uses: Box<[Uses]>,
-    /// Token at which each group was last visited.
-    visited_token: Box<[u64]>,
+    /// What it knows of each (group, member), resident or not.
+    policy: Decay,
     /// (group, member) of each slot; meaningless while it is free.
     owner: Box<[(u32, u32)]>,
     /// Worth of each slot's member, or `STAYS`.
-    scores: Box<[f32]>,
+    scores: Box<[f64]>,
     free: Vec<u32>,
-    token: u64,
     /// The call under way: what to visit, and what is still to be read (as positions in its list).
     awaited: Vec<Awaited>,
     unread: Vec<u32>,
@@ -118,12 +115,10 @@ impl Pager {
         Ok(Pager {
             disk,
             resident: vec![NOWHERE; members].into(),
-            uses: vec![Uses::default(); members].into(),
-            visited_token: vec![0; groups.len()].into(),
+            policy: Decay::new(shape(&groups)),
             owner: vec![(0, 0); slots].into(),
             scores: vec![STAYS; slots].into(),
             free: (0..slots as u32).rev().collect(),
-            token: 0,
             awaited: Vec::with_capacity(widest),
             unread: Vec::with_capacity(widest),
             asked_in: vec![0; widest].into(),
@@ -146,10 +141,11 @@ impl Pager {
         if members == 0 {
             return 0;
         }
-        // Where a member is and how often it was used; owner, score and free-list entry of a slot; the
+        // Where a member is and what the policy knows of it; owner, score and free-list entry of a slot; the
         // call under way; what the groups are.
-        let tables = members * (size_of::<u32>() + size_of::<Uses>())
-            + slots * (size_of::<(u32, u32)>() + size_of::<f32>() + size_of::<u32>())
+        let tables = members * size_of::<u32>()
+            + Decay::heap_bytes(&shape(&layouts))
+            + slots * (size_of::<(u32, u32)>() + size_of::<f64>() + size_of::<u32>())
             + widest * (size_of::<Awaited>() + size_of::<u32>() + size_of::<u64>())
             + layouts.iter().map(GroupLayout::heap_bytes).sum::<usize>();
         tables as u64 + Disk::overhead_bytes(files, slots, reads_max(&layouts))
@@ -157,7 +153,7 @@ impl Pager {
 
     /// A token (a step) is over: what was used before it counts a little less from now on.
     pub fn tick(&mut self) {
-        self.token += 1;
+        self.policy.tick();
     }
 
     pub fn stats(&self) -> PagerStats {
@@ -235,20 +231,19 @@ impl Pager {
         self.call += 1;
         let layout = &self.groups[group];
         let range = layout.range();
-        let uses = &mut self.uses[range.clone()];
-        policy::age(uses, self.token - self.visited_token[group]);
-        self.visited_token[group] = self.token;
-        let resident = &self.resident[range];
         for &member in members {
             let member = member as usize;
             assert!(member < layout.members(), "group {group} has a member {member}");
             assert!(self.asked_in[member] != self.call, "member {member} is asked for once a call");
             self.asked_in[member] = self.call;
-            policy::count_use(&mut uses[member]);
         }
-        for (&slot, &uses) in resident.iter().zip(uses.iter()).filter(|&(&slot, _)| slot != NOWHERE) {
-            self.scores[slot as usize] = policy::score(uses);
+        self.policy.visit(group, members);
+        for (member, &slot) in range.clone().zip(&self.resident[range.clone()]) {
+            if slot != NOWHERE {
+                self.scores[slot as usize] = self.policy.worth(member);
+            }
         }
+        let resident = &self.resident[range];
         // Backwards, so that `pop` takes them in the caller's order.
         for (index, &member) in members.iter().enumerate().rev() {
             let slot = resident[member as usize];
@@ -367,8 +362,8 @@ impl Pager {
     fn keep(&mut self, at: usize) {
         let slot = self.awaited.remove(at).slot as usize;
         let (group, member) = self.owner[slot];
-        let uses = self.uses[self.groups[group as usize].range()][member as usize];
-        self.scores[slot] = policy::score(uses);
+        let first = self.groups[group as usize].range().start;
+        self.scores[slot] = self.policy.worth(first + member as usize);
     }
 
     fn fail(&mut self, at: usize) -> PagerError {
@@ -393,6 +388,10 @@ impl Pager {
         }
         Ok(())
     }
+}
+
+fn shape(groups: &[GroupLayout]) -> Shape {
+    Shape::new(groups.iter().map(|group| group.members() as u32))
 }
 
 fn slot_bytes(groups: &[GroupLayout]) -> u64 {

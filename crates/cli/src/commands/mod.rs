@@ -9,6 +9,7 @@ mod perplexity;
 mod plan;
 mod pull;
 mod run;
+mod simulate;
 mod tokenize;
 
 use clap::Subcommand;
@@ -33,6 +34,8 @@ pub enum Command {
     Logits(logits::Args),
     /// Print the token numbers of a text
     Tokenize(tokenize::Args),
+    /// See what cache policies would do with recorded routes
+    Simulate(simulate::Args),
     /// Make one model out of another
     Forge(forge::Args),
 }
@@ -49,6 +52,7 @@ impl Command {
             Command::Perplexity(args) => perplexity::run(args),
             Command::Logits(args) => logits::run(args),
             Command::Tokenize(args) => tokenize::run(args),
+            Command::Simulate(args) => simulate::run(args),
             Command::Forge(args) => forge::run(args),
         }
     }

@@ -12,4 +12,5 @@ mod plan;
 mod pull;
 mod run;
 mod server;
+mod simulate;
 mod tokenize;

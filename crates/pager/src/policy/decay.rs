@@ -1,5 +1,4 @@
-//! Who leaves when a slot is needed: pure functions over use counts, without files, slots or clocks, so
-//! that a simulator can run the same code as the engine.
+//! Recent and frequent use together.
 //!
 //! The score of a member is the sum of two exponentially decayed use counts, one that forgets within
 //! tokens and one that remembers a conversation, each as a share of the tokens it remembers: 1 for a
@@ -12,8 +11,10 @@
 //! passed, and a cache below one token cycle would always drop what comes next, as LRU does. Where
 //! scores tie, the group that comes next stays.
 
+use super::{Policy, Shape};
+
 /// Half-lives of the two counts, in tokens.
-pub const HALF_LIVES_TOKENS: [f32; 2] = [2.0, 32.0];
+const HALF_LIVES_TOKENS: [f32; 2] = [2.0, 32.0];
 
 /// What one use adds to each count: `1 - 2^(-1 / half-life)`, so that a use every token adds up to 1.
 const GAINS: [f32; 2] = [0.292_893_2, 0.021_428_1];
@@ -24,12 +25,12 @@ const FORGOTTEN: f32 = 1e-9;
 
 /// The decayed use counts of one member of a group, at its group's last visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Uses {
-    pub counts: [f32; 2],
+struct Uses {
+    counts: [f32; 2],
 }
 
 /// Ages the counts of all members of one group by the tokens since the group's last visit.
-pub fn age(uses: &mut [Uses], tokens: u64) {
+fn age(uses: &mut [Uses], tokens: u64) {
     if tokens == 0 {
         return;
     }
@@ -43,40 +44,53 @@ pub fn age(uses: &mut [Uses], tokens: u64) {
 }
 
 /// Counts one use, after `age`.
-pub fn count_use(uses: &mut Uses) {
+fn count_use(uses: &mut Uses) {
     for (count, gain) in uses.counts.iter_mut().zip(GAINS) {
         *count += gain;
     }
 }
 
 /// What a member is worth. The lowest leaves first.
-pub fn score(uses: Uses) -> f32 {
+fn score(uses: Uses) -> f32 {
     uses.counts.iter().sum()
 }
 
-/// How many visits of other groups pass before `group` is visited, when `current` is being visited
-/// and groups come in turn: 0 for the next one, `groups - 1` for `current` itself.
-pub fn distance(group: usize, current: usize, groups: usize) -> usize {
-    (group + groups - current + groups - 1) % groups
+/// The policy over these counts.
+pub struct Decay {
+    shape: Shape,
+    uses: Box<[Uses]>,
+    /// Token at which each group was last visited.
+    visited: Box<[u64]>,
+    token: u64,
 }
 
-/// The slot to empty: the lowest score, among equals the greatest distance, among those the first.
-/// A score of infinity means that the slot cannot be emptied now; None when that is so for all.
-pub fn victim(scores: &[f32], distance_of: impl Fn(usize) -> usize) -> Option<usize> {
-    let lowest = scores.iter().copied().fold(f32::INFINITY, f32::min);
-    if lowest == f32::INFINITY {
-        return None;
+impl Decay {
+    pub fn new(shape: Shape) -> Decay {
+        let uses = vec![Uses::default(); shape.members()].into();
+        Decay { uses, visited: vec![0; shape.groups()].into(), token: 0, shape }
     }
-    let mut best: Option<(usize, usize)> = None;
-    for (slot, &score) in scores.iter().enumerate() {
-        if score == lowest {
-            let distance = distance_of(slot);
-            if best.is_none_or(|(_, greatest)| distance > greatest) {
-                best = Some((slot, distance));
-            }
-        }
+
+    /// What it takes, in bytes.
+    pub fn heap_bytes(shape: &Shape) -> usize {
+        shape.members() * size_of::<Uses>() + shape.groups() * (size_of::<u64>() + size_of::<u32>())
     }
-    best.map(|(slot, _)| slot)
+}
+
+impl Policy for Decay {
+    fn tick(&mut self) {
+        self.token += 1;
+    }
+
+    fn visit(&mut self, group: usize, members: &[u32]) {
+        let uses = &mut self.uses[self.shape.range(group)];
+        age(uses, self.token - self.visited[group]);
+        self.visited[group] = self.token;
+        members.iter().for_each(|&member| count_use(&mut uses[member as usize]));
+    }
+
+    fn worth(&self, member: usize) -> f64 {
+        f64::from(score(self.uses[member]))
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -132,21 +146,5 @@ mod tests {
             "frequent, though not in the last tokens"
         );
         assert!(score(used(&[0])) > score(used(&[150, 151, 152, 153])), "but not for ever");
-    }
-
-    #[test]
-    fn groups_come_in_turn() {
-        let order: Vec<usize> = (0..4).map(|group| distance(group, 1, 4)).collect();
-        assert_eq!(order, [2, 3, 0, 1]);
-        assert_eq!(distance(0, 0, 1), 0);
-    }
-
-    #[test]
-    fn the_lowest_score_leaves_and_ties_keep_what_comes_next() {
-        let infinity = f32::INFINITY;
-        assert_eq!(victim(&[3.0, 1.0, 2.0], |_| 0), Some(1));
-        assert_eq!(victim(&[1.0, infinity, 1.0, 1.0], |slot| [0, 9, 5, 5][slot]), Some(2));
-        assert_eq!(victim(&[infinity, infinity], |_| 0), None);
-        assert_eq!(victim(&[], |_| 0), None);
     }
 }
