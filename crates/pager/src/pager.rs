@@ -9,7 +9,7 @@ use crate::{
     FileSet, PagerError,
     disk::Disk,
     groups::{Group, GroupLayout, Parts, check, layouts},
-    policy::{self, Decay, Policy, Shape},
+    policy::{self, Policy, Recall, Shape},
     slot::State,
 };
 use std::{
@@ -70,7 +70,7 @@ pub struct Pager {
     /// Slot of each (group, member), `NOWHERE` if it is not resident; groups one after the other.
     resident: Box<[u32]>,
     /// What it knows of each (group, member), resident or not.
-    policy: Decay,
+    policy: Recall,
     /// (group, member) of each slot; meaningless while it is free.
     owner: Box<[(u32, u32)]>,
     /// Worth of each slot's member, or `STAYS`.
@@ -115,7 +115,7 @@ impl Pager {
         Ok(Pager {
             disk,
             resident: vec![NOWHERE; members].into(),
-            policy: Decay::new(shape(&groups)),
+            policy: Recall::new(shape(&groups)),
             owner: vec![(0, 0); slots].into(),
             scores: vec![STAYS; slots].into(),
             free: (0..slots as u32).rev().collect(),
@@ -144,7 +144,7 @@ impl Pager {
         // Where a member is and what the policy knows of it; owner, score and free-list entry of a slot; the
         // call under way; what the groups are.
         let tables = members * size_of::<u32>()
-            + Decay::heap_bytes(&shape(&layouts))
+            + Recall::heap_bytes(&shape(&layouts))
             + slots * (size_of::<(u32, u32)>() + size_of::<f64>() + size_of::<u32>())
             + widest * (size_of::<Awaited>() + size_of::<u32>() + size_of::<u64>())
             + layouts.iter().map(GroupLayout::heap_bytes).sum::<usize>();

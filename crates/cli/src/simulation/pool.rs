@@ -1,7 +1,7 @@
 //! A whole-model pool of slots, empty at first, that does what the pager does: all experts of a visit stay
 //! until it is over. Counts what hits and what would be read.
 
-use adit_pager::policy::{Decay, Lfu, Lru, Policy, S3Fifo, Shape, distance, victim};
+use adit_pager::policy::{Lfu, Lru, Policy, Recall, S3Fifo, Shape, distance, victim};
 use clap::ValueEnum;
 
 use super::Trace;
@@ -41,7 +41,7 @@ impl Kind {
             Kind::Lfu => Box::new(Lfu::new(shape)),
             Kind::Lfuda => Box::new(Lfu::ageing(shape)),
             Kind::S3fifo => Box::new(S3Fifo::new(shape, slots)),
-            Kind::Default => Box::new(Decay::new(shape)),
+            Kind::Default => Box::new(Recall::new(shape)),
             Kind::Optimum => Box::new(Optimum::new(trace, shape)),
         }
     }

@@ -4,14 +4,14 @@
 //! A policy gives each member a worth, and the member that is worth least leaves. It is told of every
 //! visit of a group, and of the members that come and go. Members are counted through, group after group.
 
-mod decay;
 mod lfu;
 mod lru;
+mod recall;
 mod s3fifo;
 
-pub use decay::Decay;
 pub use lfu::Lfu;
 pub use lru::Lru;
+pub use recall::Recall;
 pub use s3fifo::S3Fifo;
 
 use std::ops::Range;
@@ -40,6 +40,11 @@ impl Shape {
     /// Members of all groups.
     pub fn members(&self) -> usize {
         self.firsts[self.groups()] as usize
+    }
+
+    /// Members of the largest group.
+    pub fn widest(&self) -> usize {
+        self.firsts.windows(2).map(|ends| (ends[1] - ends[0]) as usize).max().unwrap_or(0)
     }
 
     /// The group's members among those of all groups.
