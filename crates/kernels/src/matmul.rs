@@ -209,7 +209,13 @@ fn check(job: &Job<'_>, x: &Activations) {
         "{} bytes of {outputs} x {cols} {kind}",
         bytes.len()
     );
-    assert!(rows <= 1 || job.out_stride >= outputs, "rows of {outputs} outputs, {} apart", job.out_stride);
-    let needed = if rows == 0 { 0 } else { (rows - 1) * job.out_stride + outputs };
-    assert!(job.out.len() >= needed, "{needed} outputs into {}", job.out.len());
+    let stride = job.out_stride;
+    assert!(rows <= 1 || stride >= outputs, "rows of {outputs} outputs, {stride} apart");
+    // Unsafe code counts on this: a product that wraps around must not pass.
+    let needed = rows.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(outputs));
+    assert!(
+        rows == 0 || needed.is_some_and(|needed| job.out.len() >= needed),
+        "{rows} rows of {outputs} outputs, {stride} apart, into {}",
+        job.out.len()
+    );
 }

@@ -287,6 +287,17 @@ fn matrices_of_wrong_sizes_are_refused() {
 }
 
 #[test]
+#[should_panic(expected = "3 rows of 2 outputs")]
+fn a_stride_that_wraps_around_is_refused() {
+    let matrix = Matrix::new(TensorType::F32, 2, 1, &[0; 8]).unwrap();
+    let (pool, formats) = (Pool::new(1), [activation_format(TensorType::F32).unwrap()]);
+    let mut x = Activations::new(3, 1, &formats);
+    x.quantize(&pool, &[1.0; 3], 3, 1, &formats);
+    let (rows, out_stride) = (Selection::Run { first: 0, count: 3 }, 1 << (usize::BITS - 1));
+    matmul(&pool, &x, &mut [Job { weights: matrix, rows, out: &mut [0.0; 2], out_stride }]);
+}
+
+#[test]
 fn dequantised_rows_are_the_rows_of_the_matrix() {
     let mut random = Random(7);
     let bytes = weights(TensorType::Q5_1, 3, 64, &mut random);
