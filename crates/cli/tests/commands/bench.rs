@@ -87,4 +87,6 @@ fn products_alone_and_a_model_do_not_mix() {
     home.run(&["bench", "tiny.gguf", "-o", "markdown"]).failed(2);
     home.run(&["bench", "--kernels", "--isa", "mmx"]).failed(2);
     home.run(&["bench", "--kernels", "--formats", "Q4_K", "--shapes", "1536x576"]).failed(2);
+    let many = home.run(&["bench", "--kernels", "--shapes", "1x1048576", "--rows", "1,65536"]).failed(2);
+    assert!(many.contains("65536 rows"), "{many}");
 }

@@ -34,6 +34,8 @@ const CHAIN_PIECES: usize = 2048;
 /// Random blocks, repeated to fill the stretch.
 const PATTERN_BLOCKS: usize = 2003;
 const WEIGHTS_MAX: usize = 1 << 31;
+/// Most activations and outputs of one product together.
+const VALUES_MAX: usize = 1 << 31;
 
 #[derive(clap::Args)]
 pub struct KernelArgs {
@@ -122,6 +124,13 @@ pub fn run(args: &KernelArgs, threads: usize, repetitions: u32, output: Format) 
     let Some(largest) = sizes.max() else {
         return Err(Usage("no shape given is whole blocks of a format given".into()).into());
     };
+    for (shape, rows) in args.shapes.iter().flat_map(|shape| args.rows.iter().map(move |rows| (shape, *rows)))
+    {
+        if rows as usize * (shape.rows + shape.cols) > VALUES_MAX {
+            let text = format!("{rows} rows of activations with {shape} are more than {VALUES_MAX} values");
+            return Err(Usage(text).into());
+        }
+    }
     let mut bench = KernelBench {
         walk: AlignedBuf::new(largest.max(WALK_BYTES))?,
         place: 0,
