@@ -298,7 +298,10 @@ impl Needs<'_> {
         if request.context > 512 {
             advice += ", or give a shorter context with -c";
         }
-        if request.kv != KvFormat::Q8_0 {
+        let runs = KvFormat::Q8_0.block_len();
+        let fit_runs =
+            [self.config.head_dim, self.config.value_dim].iter().all(|dim| dim.is_multiple_of(runs));
+        if request.kv != KvFormat::Q8_0 && fit_runs {
             advice += ", or --kv q8_0";
         }
         PlanError {

@@ -54,6 +54,18 @@ fn the_format_of_keys_and_values_changes_little_but_is_heeded() {
 }
 
 #[test]
+fn heads_that_q8_0_cannot_hold_are_refused_and_it_is_not_advised() {
+    let home = Home::new();
+    Synth { head_dim: 40, ..Synth::new(Family::Llama) }.write(&home.path("tiny.gguf")).unwrap();
+    assert!(!logits(&home, &["--kv", "bf16"]).is_empty());
+    let arguments = ["logits", "tiny.gguf", "--tokens", TOKENS, "-o", "out.f32"];
+    let refused = home.run(&[&arguments[..], &["--kv", "q8_0"]].concat()).failed(1);
+    assert!(refused.contains("multiple of 32") && refused.contains("40"), "{refused}");
+    let small = home.run(&[&arguments[..], &["--memory", "1M"]].concat()).failed(1);
+    assert!(!small.contains("q8_0"), "{small}");
+}
+
+#[test]
 fn tokens_that_do_not_exist_are_wrong_usage_and_leave_no_file() {
     let home = Home::new();
     Synth::new(Family::Llama).write(&home.path("tiny.gguf")).unwrap();
