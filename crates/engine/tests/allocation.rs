@@ -17,12 +17,16 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const CHUNK: usize = 16;
+const CONTEXT: usize = 640;
+/// Rows of each step: a prompt of more than a segment of attention, few rows whose past the threads share,
+/// single tokens.
+const STEPS: [(usize, usize); 3] = [(34, CHUNK), (2, 7), (20, 1)];
 
-/// The plan for the smallest budget, so that experts are evicted all the time.
-fn smallest_plan(blueprint: &Blueprint, kv: KvFormat) -> Plan {
-    let mut memory = Some(1);
+/// The plan for a budget that suffices, or for the smallest, so that experts are evicted all the time.
+fn plan(blueprint: &Blueprint, kv: KvFormat, roomy: bool) -> Plan {
+    let mut memory = if roomy { None } else { Some(1) };
     loop {
-        let request = Request { memory, context: 128, lanes: 1, threads: 2, kv, chunk: Some(CHUNK) };
+        let request = Request { memory, context: CONTEXT, lanes: 1, threads: 2, kv, chunk: Some(CHUNK) };
         match blueprint.plan(&request) {
             Ok(plan) => return plan,
             Err(ModelError::Plan(refused)) => memory = Some(refused.needed_bytes()),
@@ -31,12 +35,12 @@ fn smallest_plan(blueprint: &Blueprint, kv: KvFormat) -> Plan {
     }
 }
 
-/// Prefill of two chunks, then decoding, sampling both greedily and not.
+/// [`STEPS`], sampling both greedily and not.
 fn steps(model: &mut Model, sampler: &mut Sampler, text: &mut Detokenizer, rows: &mut Vec<Row>) -> usize {
     let mut position = 0;
     let mut length = 0;
     let mut token = 5;
-    for count in [CHUNK, CHUNK].into_iter().chain(std::iter::repeat_n(1, 20)) {
+    for count in STEPS.into_iter().flat_map(|(steps, rows)| std::iter::repeat_n(rows, steps)) {
         rows.clear();
         for at in 0..count {
             let token = if count == 1 { token } else { 3 + (position + at) as u32 * 7 % 200 };
@@ -54,11 +58,11 @@ fn steps(model: &mut Model, sampler: &mut Sampler, text: &mut Detokenizer, rows:
     length
 }
 
-fn check(path: &Path, io: IoKind, kv: KvFormat) {
+fn check(path: &Path, io: IoKind, kv: KvFormat, roomy: bool) {
     let gguf = Gguf::open(path).unwrap();
     let tokenizer = Arc::new(Tokenizer::from_metadata(gguf.metadata()).unwrap());
     let blueprint = Blueprint::from_gguf(gguf, &io).unwrap();
-    let plan = smallest_plan(&blueprint, kv);
+    let plan = plan(&blueprint, kv, roomy);
     let mut model = Model::load(blueprint, plan, &mut |_| {}).unwrap();
     let mut sampler = Sampler::new(model.config().vocabulary);
     let mut text = Detokenizer::new(tokenizer, ControlTokens::Shown);
@@ -81,10 +85,11 @@ fn a_step_allocates_and_frees_nothing_on_any_thread() {
         let synth = Synth { layers: 3, types: WeightTypes::mixed(), ..Synth::new(family) };
         let experts = if family.has_experts() { 16 } else { 0 };
         let path = Synth { experts, ..synth }.write(&folder.path().join(format!("{family:?}.gguf"))).unwrap();
-        check(&path, IoKind::Auto, KvFormat::F16);
-        check(&path, IoKind::Plain, KvFormat::Q8_0);
+        check(&path, IoKind::Auto, KvFormat::F16, false);
+        check(&path, IoKind::Plain, KvFormat::Q8_0, false);
+        check(&path, IoKind::Auto, KvFormat::Bf16, true);
         let faults =
             SimConfig { reorder: true, delay_steps_max: 9, short_per_mille: 200, ..SimConfig::default() };
-        check(&path, IoKind::Simulated(faults), KvFormat::F32);
+        check(&path, IoKind::Simulated(faults), KvFormat::F32, false);
     }
 }
