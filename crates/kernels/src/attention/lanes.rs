@@ -355,7 +355,6 @@ pub fn widen_values<L: Lanes, E: Element>(
 
 /// Makes an instruction set's [`super::steps::Steps`] of its [`Lanes`]: the features, the most queries
 /// together, and for each number of queries how many tiles of keys and groups of columns go with it.
-#[cfg(target_arch = "x86_64")]
 macro_rules! vector_steps {
     ($isa:ident, $features:literal, $queries:literal, $([$b:literal, $t:literal, $c:literal]),+) => {
         const _: () = {
@@ -483,5 +482,4 @@ macro_rules! vector_steps {
         };
     };
 }
-#[cfg(target_arch = "x86_64")]
 pub(super) use vector_steps;
