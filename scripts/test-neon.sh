@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests the kernels for 64-bit ARM on an x86 machine with Debian 12: the whole suite of adit-kernels on three
-# emulated CPUs, then a type check of the whole workspace. Not run by CI: it downloads 200 MB and takes minutes.
+# Tests the kernels for 64-bit ARM on an x86 machine with Debian 12: products and unit tests of adit-kernels on
+# three emulated CPUs (attention is portable code there, and its tests take an hour in the emulator), then a
+# type check of the whole workspace. Not run by CI: it downloads 200 MB and takes minutes.
 #
 #     scripts/test-neon.sh [FOLDER]
 #
@@ -65,7 +66,7 @@ cargo=(cargo --locked --config "build.target-dir='$folder/target'" --config "bui
 # Each CPU with the best instruction set that it must turn out to have: a test fails where it has not.
 for cpu in max=neon-i8mm neoverse-n1=neon cortex-a72=scalar; do
     step "tests on $cpu"
-    QEMU_CPU=${cpu%=*} ADIT_ISA=${cpu#*=} "${cargo[@]}" test -p adit-kernels --lib --tests
+    QEMU_CPU=${cpu%=*} ADIT_ISA=${cpu#*=} "${cargo[@]}" test -p adit-kernels --lib --test products --test golden
 done
 step 'type check of the workspace'
 "${cargo[@]}" check --workspace --all-targets
