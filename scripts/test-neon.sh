@@ -40,7 +40,7 @@ if [ ! -d "$root" ]; then
     packages=(
         "rustc-web=$version" "libstd-rust-web-dev=$version" "libstd-rust-web-dev:arm64=$version"
         "$std=$version" "$(shown "$std" Depends | grep -o 'libllvm[0-9]*')"
-        qemu-user-static {gcc-12,binutils}-$cross
+        qemu-user-static {gcc-12,cpp-12,binutils}-$cross
         libc6-{dev-,}arm64-cross libgcc-{12-dev,s1}-arm64-cross linux-libc-dev-arm64-cross
     )
     (cd "$folder/debs" && apt apt-get download "${packages[@]}")
