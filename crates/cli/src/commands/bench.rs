@@ -22,6 +22,7 @@ use crate::size::ByteSize;
 use kernels::KernelArgs;
 
 #[derive(clap::Args)]
+#[command(override_usage = "adit bench [OPTIONS] MODEL\n       adit bench --kernels [OPTIONS]")]
 pub struct Args {
     #[command(flatten)]
     model: Option<ModelArgs>,
