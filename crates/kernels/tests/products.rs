@@ -11,7 +11,7 @@ use adit_kernels::{
     Activations, Isa, Job, Matrix, Pool, Selection, activation_format, dequantize_row, matmul,
 };
 use random::{Random, activations};
-use weights::{KINDS, is_number, sub_scales, weights};
+use weights::{KINDS, is_number, set_halves, sub_scales, weights};
 
 /// `x[rows][cols]` times one matrix, by the given pool.
 fn product(pool: &Pool, matrix: Matrix<'_>, x: &[f32], select: Option<&[u32]>) -> Vec<f32> {
@@ -256,6 +256,29 @@ fn the_largest_sums_do_not_overflow() {
                 for isa in Isa::all() {
                     let found = product(&Pool::with_isa(1, isa), matrix, x, None);
                     assert!(same(&found, &expected), "{} {kind} {codes:#x} {scales:#x}", isa.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_scales_give_the_same_bits_everywhere() {
+    let mut random = Random(9);
+    let (rows, cols) = (17, 768);
+    // Zeros, the smallest and largest denormals, the largest number, infinity, NaN.
+    let scales = [0x0000, 0x8000, 0x0001, 0x03ff, 0x83ff, 0x7bff, 0x7c00, 0x7e00];
+    for kind in KINDS.into_iter().filter(|kind| kind.is_quantised()) {
+        for bits in scales {
+            let mut bytes = weights(kind, rows, cols, &mut random);
+            set_halves(kind, &mut bytes[kind.row_bytes(cols).unwrap()..], bits);
+            let matrix = Matrix::new(kind, rows, cols, &bytes).unwrap();
+            for count in [1, 5] {
+                let x = activations(count * cols, &mut random);
+                let expected = product(&Pool::with_isa(1, Isa::Scalar), matrix, &x, None);
+                for isa in Isa::all() {
+                    let found = product(&Pool::with_isa(1, isa), matrix, &x, None);
+                    assert!(same(&found, &expected), "{} {kind} with scales {bits:#x}", isa.name());
                 }
             }
         }

@@ -57,6 +57,16 @@ pub fn sub_scales(kind: TensorType) -> Range<usize> {
     }
 }
 
+/// Writes an f16 number, given as bits, into every f16 field of the blocks.
+#[allow(dead_code, reason = "each test binary uses its part")]
+pub fn set_halves(kind: TensorType, bytes: &mut [u8], bits: u16) {
+    for block in bytes.chunks_exact_mut(kind.block_bytes()) {
+        for offset in halves(kind) {
+            block[*offset..offset + 2].copy_from_slice(&bits.to_le_bytes());
+        }
+    }
+}
+
 /// Random blocks with scales of ordinary size.
 pub fn weights(kind: TensorType, rows: usize, cols: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0u8; rows * kind.row_bytes(cols).expect("whole blocks")];
