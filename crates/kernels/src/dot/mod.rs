@@ -55,6 +55,11 @@ impl<'a> WeightRows<'a> {
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
     }
 
+    /// The blocks of `N` rows from `first`; beyond the last row, the last again.
+    pub fn blocks<F: bytemuck::Pod, const N: usize>(&self, first: usize) -> [&'a [F]; N] {
+        std::array::from_fn(|r| bytemuck::cast_slice(self.row((first + r).min(self.count() - 1))))
+    }
+
     /// The rows from `first`, at most `count` of them.
     pub fn part(&self, first: usize, count: usize) -> WeightRows<'a> {
         let end = self.count().min(first + count);

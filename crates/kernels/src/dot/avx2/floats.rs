@@ -65,9 +65,7 @@ impl WideFloat for Brain {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn multiply<F: WideFloat>(isa: Avx2, w: &WeightRows<'_>, x: &[f32], out: &mut [f32; TILE_ROWS]) {
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
-        let row =
-            |r: usize| bytemuck::cast_slice::<u8, F>(w.row((first + r).min(w.count() - 1))).as_chunks::<16>();
-        let chunks = [row(0), row(1), row(2), row(3)];
+        let chunks = w.blocks::<F, 4>(first).map(|row| row.as_chunks::<16>());
         let (x_chunks, x_tail) = x.as_chunks::<16>();
         let mut acc = [[_mm256_setzero_ps(); 2]; 4];
         for (i, x) in x_chunks.iter().enumerate() {

@@ -21,11 +21,6 @@ const GROUPS: usize = COLS / 32;
 /// 32 columns of eight rows: register `q` holds columns `4q..4q + 4` of row `r` in lane `r`.
 type Group = [__m256i; 8];
 
-/// The rows of the tile; beyond the last, the last again.
-fn eight_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; 8] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row(r.min(w.count() - 1))))
-}
-
 /// The outputs of part `part` of a tile.
 #[inline(always)]
 fn eight_of(out: &mut [f32; TILE_ROWS], part: usize) -> &mut [f32; ROWS] {
@@ -132,7 +127,7 @@ pub fn multiply32<F: Wide32>(
     out: &mut [[f32; TILE_ROWS]],
     part: usize,
 ) {
-    let rows = eight_rows::<F>(w);
+    let rows = w.blocks::<F, ROWS>(0);
     let zero = _mm256_setzero_si256();
     let mut packed = Packed32 {
         groups: [[zero; 8]; GROUPS],
@@ -245,7 +240,7 @@ pub fn multiply256<F: Wide256>(
     out: &mut [[f32; TILE_ROWS]],
     part: usize,
 ) {
-    let rows = eight_rows::<F>(w);
+    let rows = w.blocks::<F, ROWS>(0);
     let zero = _mm256_setzero_si256();
     let mut packed = Packed256 {
         groups: [[zero; 8]; GROUPS],

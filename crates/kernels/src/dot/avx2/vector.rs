@@ -10,11 +10,6 @@ use crate::activations::Row;
 use crate::dot::{TILE_ROWS, WeightRows};
 use crate::isa::Avx2;
 
-/// Four rows from `first`; beyond the last, the last again.
-fn four_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, first: usize) -> [&'a [F]; 4] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row((first + r).min(w.count() - 1))))
-}
-
 /// Asks for the four rows after these while the `index`th blocks of these are worked on: the hardware does
 /// not foresee them, because four short streams run side by side. `rows` is the first of the four.
 #[inline]
@@ -32,7 +27,7 @@ pub fn ask_ahead<F>(rows: &[F], index: usize) {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn multiply32<F: Wide32>(isa: Avx2, w: &WeightRows<'_>, x: &Row<'_>, out: &mut [f32; TILE_ROWS]) {
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
-        let [a, b, c, d] = four_rows::<F>(w, first);
+        let [a, b, c, d] = w.blocks::<F, 4>(first);
         let first_row = a;
         let mut acc = _mm_setzero_ps();
         let rows = a.iter().zip(b).zip(c.iter().zip(d));
@@ -78,7 +73,7 @@ pub fn multiply256<F: Wide256>(isa: Avx2, w: &WeightRows<'_>, x: &Row<'_>, out: 
     // The compiler must not see the masks: it would make two shuffles of one.
     let spread = std::hint::black_box(&SPREAD);
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
-        let [a, b, c, d] = four_rows::<F>(w, first);
+        let [a, b, c, d] = w.blocks::<F, 4>(first);
         let first_row = a;
         let mut acc = _mm_setzero_ps();
         let rows = a.iter().zip(b).zip(c.iter().zip(d));

@@ -7,7 +7,7 @@ use adit_format::blocks::{
 };
 
 use super::lanes::*;
-use crate::dot::{TILE_ROWS, WeightRows};
+use crate::dot::TILE_ROWS;
 use crate::formats::Format32;
 use crate::isa::Avx512;
 
@@ -19,11 +19,6 @@ pub const GROUPS: usize = 8;
 
 /// `G` neighbouring blocks of each row of a tile.
 pub type Part<'a, F, const G: usize> = [&'a [F; G]; TILE_ROWS];
-
-/// The rows of a tile; beyond the last, the last again.
-pub fn tile_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, tile: usize) -> [&'a [F]; TILE_ROWS] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row((tile * TILE_ROWS + r).min(w.count() - 1))))
-}
 
 /// The blocks of a tile from `first`.
 #[inline]

@@ -50,8 +50,7 @@ impl WideFloat for Brain {
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub fn multiply<F: WideFloat>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
     for first in (0..w.count()).step_by(ROWS) {
-        let row = |r: usize| bytemuck::cast_slice::<u8, F>(w.row((first + r).min(w.count() - 1)));
-        let rows = [row(0), row(1), row(2), row(3)];
+        let rows = w.blocks::<F, ROWS>(first);
         let (x, out) = meet_all::<F, 6>(isa, &rows, first, x, out);
         let (x, out) = meet_all::<F, 2>(isa, &rows, first, x, out);
         meet_all::<F, 1>(isa, &rows, first, x, out);

@@ -18,14 +18,9 @@ use crate::isa::Avx512;
 /// Activation rows that meet the unpacked weights together: as many as hide the latency of a product.
 const ROWS: usize = 4;
 
-/// The rows of a tile; beyond the last, the last again.
-fn tile_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, tile: usize) -> [&'a [F]; TILE_ROWS] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row((tile * TILE_ROWS + r).min(w.count() - 1))))
-}
-
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub fn multiply<F: Turned256>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
-    let rows = [tile_rows::<F>(w, 0), tile_rows::<F>(w, 1)];
+    let rows = [w.blocks::<F, TILE_ROWS>(0), w.blocks(TILE_ROWS)];
     let zero = _mm512_setzero_si512();
     let empty = Packed256 {
         codes: [[zero; 8]; GROUPS],

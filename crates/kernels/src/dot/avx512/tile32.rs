@@ -56,7 +56,7 @@ fn ask_ahead<F>(row: &[F], next: usize) {
 
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub fn multiply<F: Wide32>(isa: Avx512, w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
-    let rows = [tile_rows::<F>(w, 0), tile_rows::<F>(w, 1)];
+    let rows = [w.blocks::<F, TILE_ROWS>(0), w.blocks(TILE_ROWS)];
     let mut packed = Packed {
         codes: [[[_mm512_setzero_si512(); 8]; TILES]; GROUPS],
         d: [[_mm512_setzero_ps(); TILES]; GROUPS],

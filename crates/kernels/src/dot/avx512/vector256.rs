@@ -17,11 +17,6 @@ use crate::dot::avx2::{self, add_up4};
 use crate::dot::{TILE_ROWS, WeightRows};
 use crate::isa::Avx512;
 
-/// Four rows from `first`; beyond the last, the last again.
-fn four_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, first: usize) -> [&'a [F]; 4] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row((first + r).min(w.count() - 1))))
-}
-
 /// For each part of 64 columns, which word of the scales belongs to each pair of them.
 static SPREAD: [[u16; 32]; 4] = {
     let mut places = [[0; 32]; 4];
@@ -40,7 +35,7 @@ pub fn multiply<F: Codes256>(isa: Avx512, w: &WeightRows<'_>, x: &Row<'_>, out: 
         spread[part] = load(bytemuck::cast_ref(&SPREAD[part]));
     }
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
-        let [a, b, c, d] = four_rows::<F>(w, first);
+        let [a, b, c, d] = w.blocks::<F, 4>(first);
         let first_row = a;
         let mut acc = _mm_setzero_ps();
         let rows = a.iter().zip(b).zip(c.iter().zip(d));

@@ -11,7 +11,7 @@ use crate::isa::Avx512;
 
 #[target_feature(enable = "avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 pub fn multiply<F: Wide32>(isa: Avx512, w: &WeightRows<'_>, x: &Row<'_>, out: &mut [f32; TILE_ROWS]) {
-    let rows = tile_rows::<F>(w, 0);
+    let rows = w.blocks::<F, TILE_ROWS>(0);
     let whole = rows[0].len() / GROUPS * GROUPS;
     let mut heads = [Heads::EMPTY; GROUPS];
     let mut acc = _mm512_setzero_ps();

@@ -98,9 +98,7 @@ fn meet<F: WideFloat, const W: usize, const N: usize>(
     x: &[Row<'_>; N],
     out: &mut [[f32; TILE_ROWS]; N],
 ) {
-    let w: [_; W] = std::array::from_fn(|r| {
-        bytemuck::cast_slice::<u8, F>(w.row((first + r).min(w.count() - 1))).as_chunks::<16>()
-    });
+    let w = w.blocks::<F, W>(first).map(|row| row.as_chunks::<16>());
     let x: [_; N] = std::array::from_fn(|n| x[n].floats.as_chunks::<16>());
     let mut acc = [[[vdupq_n_f32(0.0); 4]; W]; N];
     for i in 0..x[0].0.len() {

@@ -22,11 +22,6 @@ const GROUPS: usize = COLS / 32;
 /// What two registers say of eight weight rows.
 type Floats = [float32x4_t; 2];
 
-/// The rows of the tile; beyond the last, the last again.
-fn eight_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>) -> [&'a [F]; ROWS] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row(r.min(w.count() - 1))))
-}
-
 /// The outputs of part `part` of a tile.
 #[inline(always)]
 fn eight_of(out: &mut [f32; TILE_ROWS], part: usize) -> &mut [f32; ROWS] {
@@ -93,7 +88,7 @@ pub fn multiply32<F: Wide32, P: Products>(
     out: &mut [[f32; TILE_ROWS]],
     part: usize,
 ) {
-    let rows = eight_rows::<F>(w);
+    let rows = w.blocks::<F, ROWS>(0);
     let zero = [vdupq_n_f32(0.0); 2];
     let mut packed =
         Packed32 { groups: [[[vdupq_n_s8(0); 8]; 2]; GROUPS], d: [zero; GROUPS], m: [zero; GROUPS] };
@@ -209,7 +204,7 @@ pub fn multiply256<F: Wide256, P: Products>(
     out: &mut [[f32; TILE_ROWS]],
     part: usize,
 ) {
-    let rows = eight_rows::<F>(w);
+    let rows = w.blocks::<F, ROWS>(0);
     let mut packed = Packed256 {
         groups: [[[vdupq_n_s8(0); 8]; 2]; GROUPS],
         scales: [[[[vdupq_n_s32(0); 2]; 2]; 2]; GROUPS],

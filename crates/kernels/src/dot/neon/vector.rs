@@ -10,15 +10,10 @@ use crate::activations::{Q8KScale, Row};
 use crate::dot::{TILE_ROWS, WeightRows};
 use crate::isa::Neon;
 
-/// Four rows from `first`; beyond the last, the last again.
-fn four_rows<'a, F: bytemuck::Pod>(w: &WeightRows<'a>, first: usize) -> [&'a [F]; 4] {
-    std::array::from_fn(|r| bytemuck::cast_slice(w.row((first + r).min(w.count() - 1))))
-}
-
 #[target_feature(enable = "neon")]
 pub fn multiply32<F: Wide32>(isa: Neon, w: &WeightRows<'_>, x: &Row<'_>, out: &mut [f32; TILE_ROWS]) {
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
-        let [a, b, c, d] = four_rows::<F>(w, first);
+        let [a, b, c, d] = w.blocks::<F, 4>(first);
         let mut acc = vdupq_n_f32(0.0);
         let rows = a.iter().zip(b).zip(c.iter().zip(d));
         let x = x.codes.as_chunks::<32>().0.iter().zip(x.q8);
@@ -46,7 +41,7 @@ pub fn multiply32<F: Wide32>(isa: Neon, w: &WeightRows<'_>, x: &Row<'_>, out: &m
 #[target_feature(enable = "neon")]
 pub fn multiply256<F: Wide256>(isa: Neon, w: &WeightRows<'_>, x: &Row<'_>, out: &mut [f32; TILE_ROWS]) {
     for (first, out) in (0..w.count()).step_by(4).zip(out.as_chunks_mut::<4>().0) {
-        let [a, b, c, d] = four_rows::<F>(w, first);
+        let [a, b, c, d] = w.blocks::<F, 4>(first);
         let mut acc = vdupq_n_f32(0.0);
         let rows = a.iter().zip(b).zip(c.iter().zip(d));
         let x = x.codes.as_chunks::<256>().0.iter().zip(x.q8k);
