@@ -7,7 +7,42 @@ use adit_format::blocks::{
     BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, IQ4_VALUES, MXFP4_VALUES, SUPER_BLOCK_LEN,
 };
 
-use half::f16;
+use half::{bf16, f16};
+
+/// The function for weights of a type that has kernels, of three that are generic over the float or block
+/// (and over `$more`).
+macro_rules! function_for {
+    ($kind:expr, $floats:ident, $blocks32:ident, $blocks256:ident $(, $more:ty)?) => {{
+        use adit_format::TensorType;
+        use adit_format::blocks::{
+            BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
+            BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
+        };
+        use $crate::formats::{Brain, Half, Single};
+        match $kind {
+            TensorType::F32 => $floats::<Single>,
+            TensorType::F16 => $floats::<Half>,
+            TensorType::Bf16 => $floats::<Brain>,
+            TensorType::Q4_0 => $blocks32::<BlockQ4_0 $(, $more)?>,
+            TensorType::Q4_1 => $blocks32::<BlockQ4_1 $(, $more)?>,
+            TensorType::Q5_0 => $blocks32::<BlockQ5_0 $(, $more)?>,
+            TensorType::Q5_1 => $blocks32::<BlockQ5_1 $(, $more)?>,
+            TensorType::Q8_0 => $blocks32::<BlockQ8_0 $(, $more)?>,
+            TensorType::Iq4Nl => $blocks32::<BlockIq4Nl $(, $more)?>,
+            TensorType::Mxfp4 => $blocks32::<BlockMxfp4 $(, $more)?>,
+            TensorType::Q2K => $blocks256::<BlockQ2K $(, $more)?>,
+            TensorType::Q3K => $blocks256::<BlockQ3K $(, $more)?>,
+            TensorType::Q4K => $blocks256::<BlockQ4K $(, $more)?>,
+            TensorType::Q5K => $blocks256::<BlockQ5K $(, $more)?>,
+            TensorType::Q6K => $blocks256::<BlockQ6K $(, $more)?>,
+            TensorType::Iq4Xs => $blocks256::<BlockIq4Xs $(, $more)?>,
+            TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
+                panic!("no kernel for weights of type {}", $kind)
+            }
+        }
+    }};
+}
+pub(crate) use function_for;
 
 /// A block of 32: `weight[i] = d * codes[i] + m`.
 pub struct Block32 {
@@ -38,6 +73,47 @@ pub trait Format256: Block {
     /// Whether `mins` are ever other than zero.
     const HAS_MIN: bool;
     fn unpack(&self) -> Block256;
+}
+
+/// A float of a weight as it lies in a file.
+pub trait Float: bytemuck::Pod {
+    fn widen(self) -> f32;
+}
+
+/// F32.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Single([u8; 4]);
+
+/// F16.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Half([u8; 2]);
+
+/// BF16.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Brain([u8; 2]);
+
+impl Float for Single {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_le_bytes(self.0)
+    }
+}
+
+impl Float for Half {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f16_to_f32(self.0)
+    }
+}
+
+impl Float for Brain {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        bf16::from_le_bytes(self.0).to_f32()
+    }
 }
 
 pub fn f16_to_f32(bytes: [u8; 2]) -> f32 {

@@ -2,12 +2,8 @@
 //! activations.
 
 use adit_format::TensorType;
-use adit_format::blocks::{
-    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
-    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
-};
 
-use crate::formats::{Format32, Format256, f16_to_f32};
+use crate::formats::{Float, Format32, Format256, function_for};
 
 /// `rows` rows of `cols` weights, row after row, as a GGUF tensor holds them.
 #[derive(Clone, Copy)]
@@ -54,32 +50,13 @@ pub fn dequantize_row(kind: TensorType, bytes: &[u8], out: &mut [f32]) {
         bytes.len(),
         out.len()
     );
-    match kind {
-        TensorType::F32 => spread(bytes, out, f32::from_le_bytes),
-        TensorType::F16 => spread(bytes, out, f16_to_f32),
-        TensorType::Bf16 => spread(bytes, out, |pair| half::bf16::from_le_bytes(pair).to_f32()),
-        TensorType::Q4_0 => blocks32::<BlockQ4_0>(bytes, out),
-        TensorType::Q4_1 => blocks32::<BlockQ4_1>(bytes, out),
-        TensorType::Q5_0 => blocks32::<BlockQ5_0>(bytes, out),
-        TensorType::Q5_1 => blocks32::<BlockQ5_1>(bytes, out),
-        TensorType::Q8_0 => blocks32::<BlockQ8_0>(bytes, out),
-        TensorType::Iq4Nl => blocks32::<BlockIq4Nl>(bytes, out),
-        TensorType::Mxfp4 => blocks32::<BlockMxfp4>(bytes, out),
-        TensorType::Q2K => blocks256::<BlockQ2K>(bytes, out),
-        TensorType::Q3K => blocks256::<BlockQ3K>(bytes, out),
-        TensorType::Q4K => blocks256::<BlockQ4K>(bytes, out),
-        TensorType::Q5K => blocks256::<BlockQ5K>(bytes, out),
-        TensorType::Q6K => blocks256::<BlockQ6K>(bytes, out),
-        TensorType::Iq4Xs => blocks256::<BlockIq4Xs>(bytes, out),
-        TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
-            panic!("no kernel for weights of type {kind}")
-        }
-    }
+    let dequantize: fn(&[u8], &mut [f32]) = function_for!(kind, floats, blocks32, blocks256);
+    dequantize(bytes, out);
 }
 
-fn spread<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
-    for (cell, packed) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
-        *cell = value(*packed);
+fn floats<F: Float>(bytes: &[u8], out: &mut [f32]) {
+    for (cell, weight) in out.iter_mut().zip(bytemuck::cast_slice::<u8, F>(bytes)) {
+        *cell = weight.widen();
     }
 }
 

@@ -1,40 +1,13 @@
 //! The scalar twins: the accumulation rule of the module above written down as plainly as possible.
 
 use adit_format::TensorType;
-use adit_format::blocks::{
-    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
-    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
-};
 
 use super::{Kernel, TILE_ROWS, WeightRows, each_tile};
 use crate::activations::{Row, run_place};
-use crate::formats::{Format32, Format256, f16_to_f32};
+use crate::formats::{Float, Format32, Format256, function_for};
 
 pub fn kernel(kind: TensorType) -> Kernel {
-    match kind {
-        TensorType::F32 => |w, x, out| tile(w, x, out, |row, x| floats(row, x.floats, f32::from_le_bytes)),
-        TensorType::F16 => |w, x, out| tile(w, x, out, |row, x| floats(row, x.floats, f16_to_f32)),
-        TensorType::Bf16 => |w, x, out| {
-            let widen = |pair| half::bf16::from_le_bytes(pair).to_f32();
-            tile(w, x, out, |row, x| floats(row, x.floats, widen))
-        },
-        TensorType::Q4_0 => tile32::<BlockQ4_0>,
-        TensorType::Q4_1 => tile32::<BlockQ4_1>,
-        TensorType::Q5_0 => tile32::<BlockQ5_0>,
-        TensorType::Q5_1 => tile32::<BlockQ5_1>,
-        TensorType::Q8_0 => tile32::<BlockQ8_0>,
-        TensorType::Iq4Nl => tile32::<BlockIq4Nl>,
-        TensorType::Mxfp4 => tile32::<BlockMxfp4>,
-        TensorType::Q2K => tile256::<BlockQ2K>,
-        TensorType::Q3K => tile256::<BlockQ3K>,
-        TensorType::Q4K => tile256::<BlockQ4K>,
-        TensorType::Q5K => tile256::<BlockQ5K>,
-        TensorType::Q6K => tile256::<BlockQ6K>,
-        TensorType::Iq4Xs => tile256::<BlockIq4Xs>,
-        TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
-            panic!("no kernel for weights of type {kind}")
-        }
-    }
+    function_for!(kind, tile_floats, tile32, tile256)
 }
 
 fn tile(
@@ -50,6 +23,10 @@ fn tile(
             }
         }
     });
+}
+
+fn tile_floats<F: Float>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
+    tile(w, x, out, |row, x| dot_floats(bytemuck::cast_slice::<u8, F>(row), x.floats));
 }
 
 fn tile32<F: Format32>(w: &WeightRows<'_>, x: &[Row<'_>], out: &mut [[f32; TILE_ROWS]]) {
@@ -89,10 +66,10 @@ fn dot256<F: Format256>(blocks: &[F], x: &Row<'_>) -> f32 {
     acc
 }
 
-fn floats<const N: usize>(row: &[u8], x: &[f32], widen: impl Fn([u8; N]) -> f32) -> f32 {
+fn dot_floats<F: Float>(row: &[F], x: &[f32]) -> f32 {
     let mut lanes = [0.0f32; 16];
-    for (i, (w, x)) in row.as_chunks::<N>().0.iter().zip(x).enumerate() {
-        lanes[i % 16] = widen(*w).mul_add(*x, lanes[i % 16]);
+    for (i, (w, x)) in row.iter().zip(x).enumerate() {
+        lanes[i % 16] = w.widen().mul_add(*x, lanes[i % 16]);
     }
     add_lanes(lanes)
 }

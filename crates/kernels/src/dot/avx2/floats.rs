@@ -2,56 +2,33 @@
 
 use std::arch::x86_64::*;
 
-use half::{bf16, f16};
-
 use super::lanes::*;
 use crate::dot::{TILE_ROWS, WeightRows, add_lanes};
+use crate::formats::{Brain, Float, Half, Single};
 use crate::isa::Avx2;
 
-/// A float format of `Self` bytes as the AVX2 kernel needs it.
-pub trait WideFloat: bytemuck::Pod {
-    fn widen(self) -> f32;
+/// A float format as the AVX2 kernel needs it.
+pub trait WideFloat: Float {
     fn widen8(eight: &[Self; 8], isa: Avx2) -> __m256;
 }
 
-impl WideFloat for [u8; 4] {
+impl WideFloat for Single {
     #[inline(always)]
-    fn widen(self) -> f32 {
-        f32::from_le_bytes(self)
-    }
-
-    #[inline(always)]
-    fn widen8(eight: &[[u8; 4]; 8], _: Avx2) -> __m256 {
+    fn widen8(eight: &[Single; 8], _: Avx2) -> __m256 {
         // SAFETY: the token proves that the CPU has the features.
         unsafe { _mm256_castsi256_ps(load(bytemuck::cast_ref(eight))) }
     }
 }
 
-/// F16. BF16 is the same bytes under another name, see [`Brain`].
-impl WideFloat for [u8; 2] {
+impl WideFloat for Half {
     #[inline(always)]
-    fn widen(self) -> f32 {
-        f16::from_le_bytes(self).to_f32()
-    }
-
-    #[inline(always)]
-    fn widen8(eight: &[[u8; 2]; 8], _: Avx2) -> __m256 {
+    fn widen8(eight: &[Half; 8], _: Avx2) -> __m256 {
         // SAFETY: the token proves that the CPU has the features.
         unsafe { _mm256_cvtph_ps(load_half(bytemuck::cast_ref(eight))) }
     }
 }
 
-/// BF16.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct Brain([u8; 2]);
-
 impl WideFloat for Brain {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        bf16::from_le_bytes(self.0).to_f32()
-    }
-
     #[inline(always)]
     fn widen8(eight: &[Brain; 8], _: Avx2) -> __m256 {
         // SAFETY: the token proves that the CPU has the features.

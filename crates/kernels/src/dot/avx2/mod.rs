@@ -33,43 +33,19 @@ mod tile;
 mod vector;
 
 use adit_format::TensorType;
-use adit_format::blocks::{
-    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
-    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
-};
 
 use super::{Kernel, TILE_ROWS, WeightRows, each_tile};
 use crate::activations::Row;
+use crate::formats::function_for;
 use crate::isa::Avx2;
 use blocks32::Wide32;
 pub use blocks256::Wide256;
-pub use floats::Brain;
 use floats::WideFloat;
 pub use lanes::{add_up4, store_floats4};
 pub use vector::ask_ahead;
 
 pub fn kernel(kind: TensorType) -> Kernel {
-    match kind {
-        TensorType::F32 => floats::<[u8; 4]>,
-        TensorType::F16 => floats::<[u8; 2]>,
-        TensorType::Bf16 => floats::<Brain>,
-        TensorType::Q4_0 => rows32::<BlockQ4_0>,
-        TensorType::Q4_1 => rows32::<BlockQ4_1>,
-        TensorType::Q5_0 => rows32::<BlockQ5_0>,
-        TensorType::Q5_1 => rows32::<BlockQ5_1>,
-        TensorType::Q8_0 => rows32::<BlockQ8_0>,
-        TensorType::Iq4Nl => rows32::<BlockIq4Nl>,
-        TensorType::Mxfp4 => rows32::<BlockMxfp4>,
-        TensorType::Q2K => rows256::<BlockQ2K>,
-        TensorType::Q3K => rows256::<BlockQ3K>,
-        TensorType::Q4K => rows256::<BlockQ4K>,
-        TensorType::Q5K => rows256::<BlockQ5K>,
-        TensorType::Q6K => rows256::<BlockQ6K>,
-        TensorType::Iq4Xs => rows256::<BlockIq4Xs>,
-        TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
-            panic!("no kernel for weights of type {kind}")
-        }
-    }
+    function_for!(kind, floats, rows32, rows256)
 }
 
 /// A kernel is a plain function, so it cannot carry the token: it asks again, which costs a cached load.

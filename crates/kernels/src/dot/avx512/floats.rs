@@ -5,36 +5,34 @@ use std::arch::x86_64::*;
 
 use super::lanes::*;
 use crate::activations::Row;
-use crate::dot::avx2::Brain;
 use crate::dot::{TILE_ROWS, WeightRows};
+use crate::formats::{Brain, Float, Half, Single};
 use crate::isa::Avx512;
 
 /// Weight rows multiplied at once.
 const ROWS: usize = 4;
 
-/// A float format of `Self` bytes as the AVX-512 kernel needs it.
-pub trait WideFloat: bytemuck::Pod {
+/// A float format as the AVX-512 kernel needs it.
+pub trait WideFloat: Float {
     fn widen16(sixteen: &[Self; 16], isa: Avx512) -> __m512;
 }
 
-impl WideFloat for [u8; 4] {
+impl WideFloat for Single {
     #[inline(always)]
-    fn widen16(sixteen: &[[u8; 4]; 16], _: Avx512) -> __m512 {
+    fn widen16(sixteen: &[Single; 16], _: Avx512) -> __m512 {
         // SAFETY: the token proves that the CPU has the features.
         unsafe { _mm512_castsi512_ps(load(bytemuck::cast_ref(sixteen))) }
     }
 }
 
-/// F16.
-impl WideFloat for [u8; 2] {
+impl WideFloat for Half {
     #[inline(always)]
-    fn widen16(sixteen: &[[u8; 2]; 16], _: Avx512) -> __m512 {
+    fn widen16(sixteen: &[Half; 16], _: Avx512) -> __m512 {
         // SAFETY: the token proves that the CPU has the features.
         unsafe { _mm512_cvtph_ps(load_half(bytemuck::cast_ref(sixteen))) }
     }
 }
 
-/// BF16.
 impl WideFloat for Brain {
     #[inline(always)]
     fn widen16(sixteen: &[Brain; 16], _: Avx512) -> __m512 {

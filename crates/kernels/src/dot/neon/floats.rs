@@ -2,29 +2,17 @@
 
 use std::arch::aarch64::*;
 
-use half::{bf16, f16};
-
 use super::lanes::*;
 use crate::activations::Row;
 use crate::dot::{TILE_ROWS, WeightRows, add_lanes};
+use crate::formats::{Brain, Float, Half, Single};
 
 /// A float format as the NEON kernel needs it.
-pub trait WideFloat: bytemuck::Pod {
-    fn widen(self) -> f32;
+pub trait WideFloat: Float {
     fn widen16(sixteen: &[Self; 16]) -> [float32x4_t; 4];
 }
 
-/// F32.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct Single([u8; 4]);
-
 impl WideFloat for Single {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        f32::from_le_bytes(self.0)
-    }
-
     #[inline(always)]
     fn widen16(sixteen: &[Single; 16]) -> [float32x4_t; 4] {
         let [a, b, c, d]: &[[u8; 16]; 4] = bytemuck::cast_ref(sixteen);
@@ -33,17 +21,7 @@ impl WideFloat for Single {
     }
 }
 
-/// F16.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct Half([u8; 2]);
-
 impl WideFloat for Half {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        f16::from_le_bytes(self.0).to_f32()
-    }
-
     #[inline(always)]
     fn widen16(sixteen: &[Half; 16]) -> [float32x4_t; 4] {
         let [first, second]: &[[u8; 16]; 2] = bytemuck::cast_ref(sixteen);
@@ -53,17 +31,7 @@ impl WideFloat for Half {
     }
 }
 
-/// BF16.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct Brain([u8; 2]);
-
 impl WideFloat for Brain {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        bf16::from_le_bytes(self.0).to_f32()
-    }
-
     #[inline(always)]
     fn widen16(sixteen: &[Brain; 16]) -> [float32x4_t; 4] {
         let [first, second]: &[[u8; 16]; 2] = bytemuck::cast_ref(sixteen);

@@ -36,41 +36,18 @@ mod tile;
 mod vector;
 
 use adit_format::TensorType;
-use adit_format::blocks::{
-    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0,
-    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
-};
 
 use super::{Kernel, TILE_ROWS, WeightRows, each_tile};
 use crate::activations::Row;
+use crate::formats::function_for;
 use blocks32::Wide32;
 use blocks256::Wide256;
-use floats::{Brain, Half, Single, WideFloat};
+use floats::WideFloat;
 use products::Products;
 
 /// The kernels whose tiles are multiplied by `P`.
 pub fn kernel<P: Products>(kind: TensorType) -> Kernel {
-    match kind {
-        TensorType::F32 => floats::<Single>,
-        TensorType::F16 => floats::<Half>,
-        TensorType::Bf16 => floats::<Brain>,
-        TensorType::Q4_0 => rows32::<BlockQ4_0, P>,
-        TensorType::Q4_1 => rows32::<BlockQ4_1, P>,
-        TensorType::Q5_0 => rows32::<BlockQ5_0, P>,
-        TensorType::Q5_1 => rows32::<BlockQ5_1, P>,
-        TensorType::Q8_0 => rows32::<BlockQ8_0, P>,
-        TensorType::Iq4Nl => rows32::<BlockIq4Nl, P>,
-        TensorType::Mxfp4 => rows32::<BlockMxfp4, P>,
-        TensorType::Q2K => rows256::<BlockQ2K, P>,
-        TensorType::Q3K => rows256::<BlockQ3K, P>,
-        TensorType::Q4K => rows256::<BlockQ4K, P>,
-        TensorType::Q5K => rows256::<BlockQ5K, P>,
-        TensorType::Q6K => rows256::<BlockQ6K, P>,
-        TensorType::Iq4Xs => rows256::<BlockIq4Xs, P>,
-        TensorType::I8 | TensorType::I16 | TensorType::I32 | TensorType::I64 | TensorType::F64 => {
-            panic!("no kernel for weights of type {kind}")
-        }
-    }
+    function_for!(kind, floats, rows32, rows256, P)
 }
 
 /// A kernel is a plain function, so it cannot carry the token: it asks again, which costs a cached load.
