@@ -346,14 +346,17 @@ impl Pager {
         count: usize,
         visit: &mut impl FnMut(&[Ready<'_>]) -> Result<(), E>,
     ) -> Result<(), E> {
-        // The arrays are full: behind the last that is ready stands the last again.
-        let awaited = |place: usize| self.awaited[place.min(count - 1)];
+        let awaited = &self.awaited[..count];
         let pinned: [_; TOGETHER_MAX] = std::array::from_fn(|place| {
-            self.disk().pin(awaited(place).slot as usize).expect("the slot was seen Ready")
+            let pin = |awaited: &Awaited| self.disk().pin(awaited.slot as usize);
+            awaited.get(place).map(|awaited| pin(awaited).expect("the slot was seen Ready"))
         });
+        // The array is full: behind the last that is ready stands the last again.
         let ready: [_; TOGETHER_MAX] = std::array::from_fn(|place| {
-            let index = awaited(place).index as usize;
-            Ready { index, parts: Parts::new(&pinned[place], &self.groups[group], members[index]) }
+            let place = place.min(count - 1);
+            let slot = pinned[place].as_ref().expect("pinned above");
+            let index = awaited[place].index as usize;
+            Ready { index, parts: Parts::new(slot, &self.groups[group], members[index]) }
         });
         visit(&ready[..count])
     }
