@@ -103,11 +103,18 @@ impl Isa {
     /// What the environment variable `ADIT_ISA` asks for; an error says why this machine cannot do it.
     pub fn from_environment() -> Result<Option<Isa>, String> {
         let Some(name) = std::env::var_os(VARIABLE) else { return Ok(None) };
-        let found = Isa::all().into_iter().find(|isa| name.to_str() == Some(isa.name()));
-        found.map(Some).ok_or_else(|| {
-            let names = Isa::all().iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
-            format!("{VARIABLE} is {name:?}; this machine has {names}")
-        })
+        let found = Isa::named(&name.to_string_lossy());
+        found.map(Some).map_err(|known| format!("{VARIABLE} is {name:?}; {known}"))
+    }
+
+    /// The one of this name; an error says which this CPU has.
+    pub fn named(name: &str) -> Result<Isa, String> {
+        let all = Isa::all();
+        let names = || all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
+        all.iter()
+            .copied()
+            .find(|isa| isa.name() == name)
+            .ok_or_else(|| format!("this machine has {}", names()))
     }
 
     fn detect() -> Isa {

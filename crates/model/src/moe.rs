@@ -138,7 +138,6 @@ impl Visit<'_> {
         let [gate, up, down] = self.matrices;
         let width = self.config.width;
         // Behind the last expert the last stands again, with no rows.
-        let mut first = 0;
         let pairs: [_; TOGETHER_MAX] = std::array::from_fn(|at| match ready.get(at) {
             Some(ready) => self.pairs(members, ready),
             None => 0..0,
@@ -162,6 +161,7 @@ impl Visit<'_> {
             activate(activation, gate_row, &ups[row * gate.rows..(row + 1) * gate.rows]);
         });
 
+        let mut first = 0;
         let mut outs = &mut scratch.expert_outputs[self.placed * width..];
         let mut jobs: [_; TOGETHER_MAX] = std::array::from_fn(|at| {
             let count = pairs[at].len();

@@ -191,17 +191,15 @@ impl Activations {
         self.ready.clear();
         self.ready.extend_from_slice(formats);
         let (isa, lines) = (pool.isa(), cols.div_ceil(64));
-        let (floats, q8_codes, q8_scales) = (&mut self.floats, &mut self.q8_codes, &mut self.q8_scales);
-        let (q8k_codes, q8k_scales) = (&mut self.q8k_codes, &mut self.q8k_scales);
         let wants = |format| formats.contains(&format);
-        let floats = wants(ActivationFormat::F32).then(|| Rows::new(&mut floats[..rows * cols], cols));
+        let floats = wants(ActivationFormat::F32).then(|| Rows::new(&mut self.floats[..rows * cols], cols));
         let q8 = wants(ActivationFormat::Q8_1).then(|| {
-            let scales = Rows::new(&mut q8_scales[..rows * cols / 32], cols / 32);
-            (Rows::new(&mut q8_codes[..rows * lines], lines), scales)
+            let scales = Rows::new(&mut self.q8_scales[..rows * cols / 32], cols / 32);
+            (Rows::new(&mut self.q8_codes[..rows * lines], lines), scales)
         });
         let q8k = wants(ActivationFormat::Q8K).then(|| {
-            let scales = Rows::new(&mut q8k_scales[..rows * cols / 256], cols / 256);
-            (Rows::new(&mut q8k_codes[..rows * lines], lines), scales)
+            let scales = Rows::new(&mut self.q8k_scales[..rows * cols / 256], cols / 256);
+            (Rows::new(&mut self.q8k_codes[..rows * lines], lines), scales)
         });
         pool.ranges(rows, pool.piece(rows, 2 * cols), |_, range| {
             for row in range {

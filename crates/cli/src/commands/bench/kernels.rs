@@ -40,7 +40,8 @@ const VALUES_MAX: usize = 1 << 31;
 #[derive(clap::Args)]
 pub struct KernelArgs {
     /// Instruction sets, like avx2,avx512 [default: the best that this machine has]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = isa, conflicts_with = "model")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "model")]
+    #[arg(value_parser = Isa::named)]
     isa: Vec<Isa>,
 
     /// Weight formats, like Q4_0,Q6_K [default: all 16]
@@ -97,12 +98,6 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}x{}", self.rows, self.cols))
     }
-}
-
-fn isa(name: &str) -> Result<Isa, String> {
-    let all = Isa::all();
-    let known = || all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
-    all.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| format!("this machine has {}", known()))
 }
 
 fn formats() -> impl Iterator<Item = TensorType> {
