@@ -56,6 +56,7 @@ impl<'a> WeightRows<'a> {
     }
 
     /// The blocks of `N` rows from `first`; beyond the last row, the last again.
+    #[inline(always)]
     pub fn blocks<F: bytemuck::Pod, const N: usize>(&self, first: usize) -> [&'a [F]; N] {
         std::array::from_fn(|r| bytemuck::cast_slice(self.row((first + r).min(self.count() - 1))))
     }
