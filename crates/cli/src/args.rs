@@ -140,7 +140,8 @@ impl MachineArgs {
                 Io::Auto => IoKind::Auto,
                 Io::Uring => IoKind::Uring,
                 Io::Plain => IoKind::Plain,
-            },
+            }
+            .into(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adit_format::Gguf;
-use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Plan, Request, Row, THREADS_MAX};
+use adit_model::{Blueprint, IoOptions, KvFormat, Model, ModelError, Plan, Request, Row, THREADS_MAX};
 
 use crate::detokenizer::{ControlTokens, Detokenizer};
 use crate::error::EngineError;
@@ -33,7 +33,7 @@ pub struct LoadOptions {
     pub kv: KvFormat,
     /// Prefill chunk in rows; `None` chooses from memory.
     pub chunk: Option<usize>,
-    pub io: IoKind,
+    pub io: IoOptions,
 }
 
 impl LoadOptions {
@@ -53,7 +53,14 @@ impl LoadOptions {
 impl Default for LoadOptions {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        LoadOptions { memory: None, context: None, threads, kv: KvFormat::F16, chunk: None, io: IoKind::Auto }
+        LoadOptions {
+            memory: None,
+            context: None,
+            threads,
+            kv: KvFormat::F16,
+            chunk: None,
+            io: IoOptions::default(),
+        }
     }
 }
 
@@ -193,6 +200,7 @@ impl Engine {
         if prompt.len() >= self.plan().context {
             return Err(EngineError::PromptTooLong { tokens: prompt.len(), context: self.plan().context });
         }
+        self.model.check_files()?;
         self.sampler.reset(sampling);
         let reused_tokens = self.rewind(prompt);
         self.stats.prompt_tokens += (prompt.len() - reused_tokens) as u64;

@@ -88,8 +88,15 @@ fn a_step_allocates_and_frees_nothing_on_any_thread() {
         check(&path, IoKind::Auto, KvFormat::F16, false);
         check(&path, IoKind::Plain, KvFormat::Q8_0, false);
         check(&path, IoKind::Auto, KvFormat::Bf16, true);
-        let faults =
-            SimConfig { reorder: true, delay_steps_max: 9, short_per_mille: 200, ..SimConfig::default() };
+        let faults = SimConfig {
+            reorder: true,
+            delay_steps_max: 9,
+            short_per_mille: 200,
+            transient_per_mille: 50,
+            transient_times: 1,
+            rest_ms: 1,
+            ..SimConfig::default()
+        };
         check(&path, IoKind::Simulated(faults), KvFormat::F32, false);
     }
 }

@@ -16,7 +16,7 @@ mod scratch;
 mod weights;
 
 pub use adit_kernels::KvFormat;
-pub use adit_pager::{IoKind, PagerStats, SimConfig};
+pub use adit_pager::{IoKind, IoOptions, PagerStats, SimConfig};
 pub use config::{Config, Experts};
 pub use error::ModelError;
 pub use families::Family;

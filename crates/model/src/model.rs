@@ -7,7 +7,7 @@ use std::path::Path;
 
 use adit_format::Gguf;
 use adit_kernels::{Pool, RopeScaling, RopeTable};
-use adit_pager::{Backbone, FileSet, IoKind, Pager, PagerStats};
+use adit_pager::{Backbone, FileSet, IoOptions, Pager, PagerStats};
 
 use crate::config::{Config, Rope};
 use crate::error::ModelError;
@@ -32,11 +32,11 @@ pub struct Blueprint {
 
 impl Blueprint {
     /// Opens a model by its file (the first part of a split one).
-    pub fn open(path: &Path, io: &IoKind) -> Result<Blueprint, ModelError> {
+    pub fn open(path: &Path, io: impl Into<IoOptions>) -> Result<Blueprint, ModelError> {
         Blueprint::from_gguf(Gguf::open(path)?, io)
     }
 
-    pub fn from_gguf(gguf: Gguf, io: &IoKind) -> Result<Blueprint, ModelError> {
+    pub fn from_gguf(gguf: Gguf, io: impl Into<IoOptions>) -> Result<Blueprint, ModelError> {
         let file = file_name(&gguf);
         // Before anything else: an architecture that adit does not know is refused by its name.
         let architecture = gguf.metadata().require_str("general.architecture")?;
@@ -156,6 +156,13 @@ impl Model {
     /// Forgets the positions of `lane` from `len` on.
     pub fn truncate(&mut self, lane: usize, len: usize) {
         self.memory.truncate(lane, len);
+    }
+
+    /// Error when a file that experts are read from was cut, rewritten, replaced or removed since it was
+    /// opened. What a dense model needs is in memory.
+    pub fn check_files(&self) -> Result<(), ModelError> {
+        let checked: Result<(), _> = self.pager.as_ref().map_or(Ok(()), Pager::check_unchanged);
+        Ok(checked?)
     }
 
     pub fn pager_stats(&self) -> PagerStats {

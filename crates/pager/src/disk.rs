@@ -2,13 +2,16 @@
 //! states, and the threads. Must not know which slot holds what, nor why.
 
 use crate::{
-    FileSet, PagerError, io,
+    FileSet, PagerError,
+    error::Place,
+    io,
     layout::Piece,
     memory::{AlignedBuf, Frames},
     queue::{Queue, Request},
     reader,
     slot::{Failure, Slot, State},
     wake::Event,
+    watch::Watch,
 };
 use std::{
     ops::Deref,
@@ -17,6 +20,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 /// Stack of an I/O thread: its loop is shallow, and the plan counts it whole.
@@ -36,7 +40,9 @@ pub(crate) struct Shared {
     pub stop: AtomicBool,
     /// An I/O thread ended without being asked: what it had in flight will never be done.
     pub died: AtomicBool,
+    /// I/O threads that have begun, and that have ended.
     pub started: AtomicUsize,
+    pub ended: AtomicUsize,
     pub counters: ReadCounters,
 }
 
@@ -45,6 +51,7 @@ pub(crate) struct Line {
     pub queue: Queue,
     /// Moves whenever the queue has grown or `stop` was set.
     pub bell: Event,
+    pub watch: Watch,
 }
 
 /// Counted by the I/O threads.
@@ -65,7 +72,12 @@ pub(crate) struct Disk {
     threads: Vec<JoinHandle<()>>,
     /// The I/O thread that gets the next read.
     next_line: usize,
+    /// Reads that had been answered when the disk was found to be stalled; `u64::MAX` if it never was.
+    stalled_at: AtomicU64,
 }
+
+/// How long a disk that was found to be stalled, and has answered nothing since, is waited for.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 /// What a load of one slot needs, in any number of pieces.
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +106,15 @@ impl Disk {
             stop: AtomicBool::new(false),
             died: AtomicBool::new(false),
             started: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
             counters: ReadCounters::default(),
         });
-        let mut disk =
-            Disk { shared: shared.clone(), threads: Vec::with_capacity(shared.lines.len()), next_line: 0 };
+        let mut disk = Disk {
+            shared: shared.clone(),
+            threads: Vec::with_capacity(shared.lines.len()),
+            next_line: 0,
+            stalled_at: AtomicU64::new(u64::MAX),
+        };
         for (line, backend) in io::backends(&shared)?.into_iter().enumerate() {
             let shared = shared.clone();
             let thread = std::thread::Builder::new()
@@ -115,6 +132,7 @@ impl Disk {
     pub(crate) fn overhead_bytes(files: &FileSet, slots: usize, reads_per_slot: usize) -> u64 {
         let lines = io::thread_count(files.io());
         let per_line = queue_capacity(reads_per_slot) * Queue::CELL_BYTES // requests
+            + Watch::BYTES // what is under way
             + STACK_BYTES // the thread's stack
             + io::BACKEND_BYTES; // rings and tables of the backend, the thread's own bookkeeping
         (slots * size_of::<Slot>() + lines * per_line) as u64
@@ -183,13 +201,47 @@ impl Disk {
         self.shared.changed.now()
     }
 
-    /// Sleeps until some slot has changed since `now`, or fails when that may never happen.
+    /// Sleeps until some slot has changed since `now`, or fails when that may never happen: when a thread
+    /// died, or no read was answered for as long as the files' `read_timeout`. After that it fails
+    /// within [`FAREWELL`] until some read is answered. Slots stay Loading and may yet become Ready.
     pub(crate) fn wait(&self, seen: u32) -> Result<(), PagerError> {
         if self.died() {
             return Err(PagerError::ReaderDied);
         }
-        self.shared.changed.wait(seen);
-        Ok(())
+        if self.comes(seen) { Ok(()) } else { Err(self.stalled()) }
+    }
+
+    /// Waits for a change, for as long as reads are answered; false when they are not.
+    fn comes(&self, seen: u32) -> bool {
+        let answered_now = || self.shared.counters.reads.load(Ordering::Relaxed);
+        let mut answered = answered_now();
+        let patience = self.shared.files.read_timeout();
+        // Who found it stalled has waited already.
+        let mut limit = if self.stalled_at.load(Ordering::Relaxed) == answered {
+            FAREWELL.min(patience)
+        } else {
+            patience
+        };
+        let mut since = Instant::now();
+        while self.shared.changed.now() == seen {
+            if answered != answered_now() {
+                answered = answered_now();
+                (since, limit) = (Instant::now(), patience);
+            }
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                self.stalled_at.store(answered, Ordering::Relaxed);
+                return false;
+            }
+            self.shared.changed.wait_at_most(seen, left);
+        }
+        true
+    }
+
+    fn stalled(&self) -> PagerError {
+        let oldest = self.shared.lines.iter().find_map(|line| line.watch.oldest());
+        let place = oldest.map(|read| (self.shared.files.file(read.file).path.clone(), read.offset));
+        PagerError::Stalled { place: Place(place), limit: self.shared.files.read_timeout() }
     }
 
     pub(crate) fn died(&self) -> bool {
@@ -209,12 +261,21 @@ impl Disk {
     pub(crate) fn take_failure(&self, slot: usize) -> PagerError {
         let Failure { file, offset, bytes, cause } = self.shared.slots[slot].take_failure();
         let path = self.shared.files.file(file).path.clone();
-        PagerError::Read { path, offset, bytes, attempts: reader::ATTEMPTS_MAX, cause }
+        // What became of the file often says more than the error.
+        let change = self.shared.files.change_of(file);
+        PagerError::Read { path, offset, bytes, attempts: reader::ATTEMPTS_MAX, cause, change }
+    }
+
+    /// Error when a file is not as it was when it was opened.
+    pub(crate) fn check_unchanged(&self) -> Result<(), PagerError> {
+        self.shared.files.check_unchanged()
     }
 
     /// Ends the I/O threads and hands the memory over.
     pub(crate) fn into_buffer(mut self) -> Result<AlignedBuf, PagerError> {
-        self.stop();
+        if !self.stop() {
+            return Err(self.stalled());
+        }
         if self.died() {
             return Err(PagerError::ReaderDied);
         }
@@ -224,13 +285,27 @@ impl Disk {
         Ok(shared.frames.into_buffer())
     }
 
-    fn stop(&mut self) {
+    /// Ends the I/O threads; false when reads of theirs do not return. Those threads then live on with the
+    /// memory that their reads may yet write into, until the reads do return: nobody joins them.
+    fn stop(&mut self) -> bool {
         self.shared.stop.store(true, Ordering::Release);
         self.submit();
+        loop {
+            let seen = self.shared.changed.now();
+            // After the first call none is left to wait for.
+            if self.shared.ended.load(Ordering::Acquire) >= self.threads.len() {
+                break;
+            }
+            if !self.comes(seen) {
+                self.threads.clear();
+                return false;
+            }
+        }
         for thread in self.threads.drain(..) {
             // A panic of the thread has been noted in `died`.
             let _ = thread.join();
         }
+        true
     }
 }
 

@@ -2,7 +2,7 @@
 //! Must not know what lies in them.
 
 use crate::{
-    PagerError, SimConfig,
+    FileChange, PagerError, SimConfig,
     layout::{ALIGN_MIN, Extent},
 };
 use std::{
@@ -10,7 +10,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 /// Which backend reads.
@@ -27,6 +27,42 @@ pub enum IoKind {
     Simulated(SimConfig),
 }
 
+/// How long a disk may leave all reads unanswered before that is an error. A disk that sleeps wakes up
+/// within 10 s; the kernel tries for as long as 30 s before it calls a disk dead.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How files are read.
+#[derive(Clone, Debug)]
+pub struct IoOptions {
+    pub kind: IoKind,
+    /// How long a disk may leave all reads unanswered before that is an error.
+    pub read_timeout: Duration,
+}
+
+impl Default for IoOptions {
+    fn default() -> IoOptions {
+        IoOptions { kind: IoKind::default(), read_timeout: READ_TIMEOUT }
+    }
+}
+
+impl From<IoKind> for IoOptions {
+    fn from(kind: IoKind) -> IoOptions {
+        IoOptions { kind, ..IoOptions::default() }
+    }
+}
+
+impl From<&IoKind> for IoOptions {
+    fn from(kind: &IoKind) -> IoOptions {
+        kind.clone().into()
+    }
+}
+
+impl From<&IoOptions> for IoOptions {
+    fn from(options: &IoOptions) -> IoOptions {
+        options.clone()
+    }
+}
+
 /// One open file.
 pub(crate) struct OpenFile {
     pub path: PathBuf,
@@ -34,7 +70,28 @@ pub(crate) struct OpenFile {
     pub bytes: u64,
     /// Reads pass the page cache by: offsets, lengths and memory must be aligned.
     pub direct: bool,
+    identity: Identity,
+}
+
+/// What tells a file from others, and from itself before it was written to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    /// Device and number of the file, where there are such.
+    number: Option<(u64, u64)>,
     modified: Option<SystemTime>,
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Identity {
+        #[cfg(unix)]
+        let number = {
+            use std::os::unix::fs::MetadataExt;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        #[cfg(not(unix))]
+        let number = None;
+        Identity { number, modified: metadata.modified().ok() }
+    }
 }
 
 /// The files that extents point into, by number. Cheap to clone; all clones share the descriptors.
@@ -45,13 +102,16 @@ pub struct FileSet {
 
 struct Inner {
     files: Vec<OpenFile>,
+    /// Never `Auto`.
     io: IoKind,
+    read_timeout: Duration,
     align: u64,
 }
 
 impl FileSet {
-    pub fn open(paths: &[PathBuf], io: &IoKind) -> Result<FileSet, PagerError> {
-        let io = crate::io::choose(io)?;
+    pub fn open(paths: &[PathBuf], options: impl Into<IoOptions>) -> Result<FileSet, PagerError> {
+        let IoOptions { kind, read_timeout } = options.into();
+        let io = crate::io::choose(&kind)?;
         let simulated = matches!(io, IoKind::Simulated(_));
         let mut files = Vec::with_capacity(paths.len());
         let mut align = ALIGN_MIN;
@@ -72,28 +132,38 @@ impl FileSet {
                 file,
                 bytes: metadata.len(),
                 direct: simulated || direct_align.is_some(),
-                modified: metadata.modified().ok(),
+                identity: Identity::of(&metadata),
             });
         }
-        Ok(FileSet { inner: Arc::new(Inner { files, io, align }) })
+        Ok(FileSet { inner: Arc::new(Inner { files, io, read_timeout, align }) })
     }
 
     /// Error when a file was cut, grown, rewritten or removed since it was opened. Reads through the
     /// open descriptors stay safe either way; this tells a user early and by name.
     pub fn check_unchanged(&self) -> Result<(), PagerError> {
-        for file in &self.inner.files {
-            let changed =
-                |found| PagerError::FileChanged { path: file.path.clone(), expected: file.bytes, found };
-            let now: Metadata =
-                std::fs::metadata(&file.path).map_err(|error| changed(format!("it is gone: {error}")))?;
-            if now.len() != file.bytes {
-                return Err(changed(format!("{} bytes", now.len())));
-            }
-            if now.modified().ok() != file.modified {
-                return Err(changed("the same number, written later".into()));
+        for (number, file) in self.inner.files.iter().enumerate() {
+            if let Some(change) = self.change_of(number as u32) {
+                return Err(PagerError::FileChanged { path: file.path.clone(), change });
             }
         }
         Ok(())
+    }
+
+    /// What has become of a file since it was opened, if anything has.
+    pub(crate) fn change_of(&self, file: u32) -> Option<FileChange> {
+        let file = self.file(file);
+        let now = match std::fs::metadata(&file.path) {
+            Ok(now) => now,
+            Err(error) => return Some(FileChange::Gone { error: error.to_string() }),
+        };
+        let identity = Identity::of(&now);
+        if identity.number != file.identity.number {
+            return Some(FileChange::Replaced);
+        }
+        if now.len() != file.bytes {
+            return Some(FileChange::Resized { opened: file.bytes, now: now.len() });
+        }
+        (identity != file.identity).then_some(FileChange::Rewritten)
     }
 
     /// What reads: "io_uring", "plain reads" or "simulated disk", for reports.
@@ -126,6 +196,10 @@ impl FileSet {
     /// What offsets, lengths and memory of every read are multiples of.
     pub fn align(&self) -> u64 {
         self.inner.align
+    }
+
+    pub(crate) fn read_timeout(&self) -> Duration {
+        self.inner.read_timeout
     }
 
     pub(crate) fn io(&self) -> &IoKind {

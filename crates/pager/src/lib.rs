@@ -21,10 +21,11 @@ mod reader;
 mod slot;
 mod sync;
 mod wake;
+mod watch;
 
 pub use backbone::Backbone;
-pub use error::{PagerError, ReadCause};
-pub use file::{FileSet, IoKind};
+pub use error::{FileChange, PagerError, Place, ReadCause};
+pub use file::{FileSet, IoKind, IoOptions, READ_TIMEOUT};
 pub use groups::{Group, Part, Parts};
 pub use io::SimConfig;
 pub use layout::Extent;

@@ -169,6 +169,11 @@ impl Pager {
         stats
     }
 
+    /// Error when a file was cut, grown, rewritten, replaced or removed since it was opened.
+    pub fn check_unchanged(&self) -> Result<(), PagerError> {
+        self.disk.as_ref().map_or(Ok(()), Disk::check_unchanged)
+    }
+
     /// How many members can be resident.
     pub fn slots(&self) -> usize {
         self.scores.len()

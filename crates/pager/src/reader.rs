@@ -1,19 +1,31 @@
 //! The I/O thread: takes requests, keeps the backend busy, continues short reads, retries errors, and
 //! tells the slot. Allocates nothing. Must not know what a slot holds or who waits for it.
+//!
+//! A read that fails is tried again after a rest, [`RESTS`], during which other reads go on. A read that
+//! never returns keeps its place in the table for ever: nobody else may use its memory.
 
 use crate::{
     ReadCause,
-    disk::Shared,
+    disk::{Line, Shared},
     io::{DEPTH_MAX, Done, Io, Read},
     layout::align_down,
     queue::Request,
     slot::Failure,
+    watch::UnderWay,
 };
-use std::sync::atomic::Ordering;
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 /// How often one read is tried before its slot fails. A read that ends early but got further is not
 /// a failed try.
-pub(crate) const ATTEMPTS_MAX: u32 = 4;
+pub(crate) const ATTEMPTS_MAX: u32 = 1 + RESTS.len() as u32;
+
+/// How long a disk is left alone after the first, second and third failure of a read. An error that goes
+/// away does so at once or within milliseconds; one that stays is told after 21 ms.
+pub(crate) const RESTS: [Duration; 3] =
+    [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
 
 /// One request under way.
 #[derive(Clone, Copy, Default)]
@@ -22,6 +34,8 @@ struct Flight {
     /// Bytes that have arrived, as far as a next read may continue them.
     got: u64,
     failed_attempts: u32,
+    /// Why the last try failed, and until when the disk is left alone; None while it is being read.
+    resting: Option<(ReadCause, Instant)>,
 }
 
 /// The requests under way: a fixed table, so that they cannot exceed the plan.
@@ -29,17 +43,25 @@ struct Flights {
     table: [Flight; DEPTH_MAX],
     /// Bit i: `table[i]` is under way.
     busy: u64,
+    /// Bit i: `table[i]` waits for its next try, so it is not in the backend's hands.
+    resting: u64,
+    /// The most that may be in the backend's hands.
     limit: usize,
 }
 
 impl Flights {
     fn new(limit: usize) -> Flights {
         assert!((1..=DEPTH_MAX).contains(&limit));
-        Flights { table: [Flight::default(); DEPTH_MAX], busy: 0, limit }
+        Flights { table: [Flight::default(); DEPTH_MAX], busy: 0, resting: 0, limit }
+    }
+
+    /// Whether the backend takes no more.
+    fn is_loaded(&self) -> bool {
+        (self.busy & !self.resting).count_ones() as usize == self.limit
     }
 
     fn is_full(&self) -> bool {
-        self.busy.count_ones() as usize == self.limit
+        self.is_loaded() || self.busy == u64::MAX
     }
 
     fn is_empty(&self) -> bool {
@@ -50,7 +72,7 @@ impl Flights {
         assert!(!self.is_full());
         let ticket = self.busy.trailing_ones() as usize;
         self.busy |= 1 << ticket;
-        self.table[ticket] = Flight { request, got: 0, failed_attempts: 0 };
+        self.table[ticket] = Flight { request, ..Flight::default() };
         ticket
     }
 
@@ -61,10 +83,28 @@ impl Flights {
 
     fn release(&mut self, ticket: usize) {
         self.busy &= !(1 << ticket);
+        self.resting &= !(1 << ticket);
+    }
+
+    fn rest(&mut self, ticket: usize, cause: ReadCause, until: Instant) {
+        self.resting |= 1 << ticket;
+        self.get(ticket).resting = Some((cause, until));
+    }
+
+    fn wake(&mut self, ticket: usize) {
+        self.resting &= !(1 << ticket);
+        self.get(ticket).resting = None;
+    }
+
+    /// Those that wait for their next try: ticket, why the last one failed, until when.
+    fn resting(&self) -> impl Iterator<Item = (usize, ReadCause, Instant)> {
+        let tickets = (0..DEPTH_MAX).filter(|&ticket| self.resting & (1 << ticket) != 0);
+        tickets.filter_map(|ticket| self.table[ticket].resting.map(|(cause, until)| (ticket, cause, until)))
     }
 }
 
-/// Tells the waiters when the thread ends by a panic: what it had in flight will never be done.
+/// Tells the waiters that the thread has ended, also when by a panic: then what it had in flight will
+/// never be done.
 struct DeathNote<'a> {
     shared: &'a Shared,
     asked_to_end: bool,
@@ -74,34 +114,40 @@ impl Drop for DeathNote<'_> {
     fn drop(&mut self) {
         if !self.asked_to_end {
             self.shared.died.store(true, Ordering::Release);
-            self.shared.changed.notify();
         }
+        self.shared.ended.fetch_add(1, Ordering::Release);
+        self.shared.changed.notify();
     }
 }
 
 /// The life of an I/O thread.
 pub(crate) fn run(shared: &Shared, line: usize, backend: Box<dyn Io>) {
     let mut note = DeathNote { shared, asked_to_end: false };
-    let mut reader = Reader { shared, flights: Flights::new(backend.depth()), backend };
+    let flights = Flights::new(backend.depth());
+    let mut reader = Reader { shared, line: &shared.lines[line], flights, backend, tries: 0 };
     shared.started.fetch_add(1, Ordering::Release);
     shared.changed.notify();
-    reader.serve(line);
+    reader.serve();
     note.asked_to_end = true;
 }
 
 struct Reader<'a> {
     shared: &'a Shared,
+    line: &'a Line,
     // Before `flights`: a backend may have to finish its reads when it is dropped.
     backend: Box<dyn Io>,
     flights: Flights,
+    /// Reads given to the backend so far.
+    tries: u64,
 }
 
 impl Reader<'_> {
-    fn serve(&mut self, line: usize) {
-        let line = &self.shared.lines[line];
+    fn serve(&mut self) {
+        let line = self.line;
         loop {
             let seen = line.bell.now();
             let stop = self.shared.stop.load(Ordering::Acquire);
+            let rest = self.resume(stop);
             if stop && self.flights.is_empty() {
                 return;
             }
@@ -116,14 +162,39 @@ impl Reader<'_> {
                 idle = false;
             }
             if idle {
-                self.backend.wait(&line.bell, seen);
+                self.backend.wait(&line.bell, seen, rest);
             }
         }
     }
 
+    /// Tries again what has rested for long enough, as far as the backend takes it; returns how long the
+    /// next one still rests. Asked to stop, it gives all of them up instead.
+    fn resume(&mut self, stop: bool) -> Option<Duration> {
+        if self.flights.resting == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        while let Some((ticket, cause, until)) = self.flights.resting().min_by_key(|&(.., until)| until) {
+            if stop {
+                self.give_up(ticket, cause);
+            } else if self.flights.is_loaded() {
+                break;
+            } else if until <= now {
+                self.flights.wake(ticket);
+                self.start(ticket);
+            } else {
+                return Some(until - now);
+            }
+        }
+        None
+    }
+
     /// Reads what a flight still lacks.
     fn start(&mut self, ticket: usize) {
-        let Flight { request, got, failed_attempts } = *self.flights.get(ticket);
+        let Flight { request, got, failed_attempts, .. } = *self.flights.get(ticket);
+        self.tries += 1;
+        let place = UnderWay { file: request.file, offset: request.offset + got };
+        self.line.watch.begin(ticket, self.tries, place);
         self.backend.start(Read {
             ticket,
             file: request.file,
@@ -159,21 +230,32 @@ impl Reader<'_> {
         flight.failed_attempts += 1;
         if flight.failed_attempts < ATTEMPTS_MAX {
             counters.retries.fetch_add(1, Ordering::Relaxed);
-            return self.start(done.ticket);
+            let rest = self.backend.rest(flight.failed_attempts);
+            if rest.is_zero() {
+                return self.start(done.ticket);
+            }
+            self.line.watch.end(done.ticket);
+            return self.flights.rest(done.ticket, cause, Instant::now() + rest);
         }
+        self.give_up(done.ticket, cause);
+    }
+
+    fn give_up(&mut self, ticket: usize, cause: ReadCause) {
+        let Flight { request, got, .. } = *self.flights.get(ticket);
         let failure = Failure {
             file: request.file,
-            offset: request.offset + flight.got,
-            bytes: u64::from(request.wanted) - flight.got,
+            offset: request.offset + got,
+            bytes: u64::from(request.wanted) - got,
             cause,
         };
-        self.settle(done.ticket, Some(failure));
+        self.settle(ticket, Some(failure));
     }
 
     /// The flight is over; its slot is told, and the engine if the slot's load is complete.
     fn settle(&mut self, ticket: usize, failure: Option<Failure>) {
         let slot = self.flights.get(ticket).request.slot;
         self.flights.release(ticket);
+        self.line.watch.end(ticket);
         if self.shared.slots[slot as usize].read_ended(failure) {
             self.shared.changed.notify();
         }

@@ -6,6 +6,7 @@
 //! since `wait` returns at once when the counter has moved.
 
 use crate::sync::{AtomicU32, Ordering, fence, spin};
+use std::time::Duration;
 
 /// Turns of the busy wait: a few microseconds, about what going to sleep would cost. Longer would
 /// take the processor from the I/O thread that is being waited for.
@@ -38,6 +39,18 @@ impl Event {
 
     /// Returns once the counter is no longer `seen`.
     pub(crate) fn wait(&self, seen: u32) {
+        while self.now() == seen {
+            self.doze(seen, None);
+        }
+    }
+
+    /// Returns once the counter is no longer `seen`, after `limit`, or now and then for no reason.
+    pub(crate) fn wait_at_most(&self, seen: u32, limit: Duration) {
+        self.doze(seen, Some(limit));
+    }
+
+    /// Spins, then sleeps at most once.
+    fn doze(&self, seen: u32, limit: Option<Duration>) {
         for _ in 0..SPINS {
             if self.now() != seen {
                 return;
@@ -45,8 +58,8 @@ impl Event {
             spin();
         }
         self.announce();
-        while self.now() == seen {
-            self.sleep.wait(&self.count, seen);
+        if self.now() == seen {
+            self.sleep.wait(&self.count, seen, limit);
         }
         self.retract();
     }
@@ -83,12 +96,14 @@ impl Event {
 mod platform {
     use rustix::{
         event::{EventfdFlags, eventfd},
+        fs::Timespec,
         thread::futex::{Flags, wait, wake},
     };
     use std::{
         io,
         os::fd::{AsRawFd, OwnedFd, RawFd},
         sync::atomic::AtomicU32,
+        time::Duration,
     };
 
     pub(super) struct Sleep {
@@ -116,9 +131,10 @@ mod platform {
             }
         }
 
-        pub(super) fn wait(&self, count: &AtomicU32, seen: u32) {
-            // Any error means "look again": the counter has moved, or a signal came.
-            let _ = wait(count, Flags::PRIVATE, seen, None);
+        pub(super) fn wait(&self, count: &AtomicU32, seen: u32, limit: Option<Duration>) {
+            let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+            // Any error means "look again": the counter has moved, a signal came, or time is up.
+            let _ = wait(count, Flags::PRIVATE, seen, limit.as_ref());
         }
 
         pub(super) fn wake(&self, count: &AtomicU32) {
@@ -139,6 +155,7 @@ mod platform {
         Condvar, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     };
+    use std::time::Duration;
 
     pub(super) struct Sleep {
         lock: Mutex<()>,
@@ -150,10 +167,16 @@ mod platform {
             Sleep { lock: Mutex::new(()), woken: Condvar::new() }
         }
 
-        pub(super) fn wait(&self, count: &AtomicU32, seen: u32) {
+        pub(super) fn wait(&self, count: &AtomicU32, seen: u32, limit: Option<Duration>) {
             let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            if count.load(Ordering::Acquire) == seen {
-                drop(self.woken.wait(held).unwrap_or_else(PoisonError::into_inner));
+            if count.load(Ordering::Acquire) != seen {
+                return;
+            }
+            match limit {
+                None => drop(self.woken.wait(held).unwrap_or_else(PoisonError::into_inner)),
+                Some(limit) => {
+                    drop(self.woken.wait_timeout(held, limit).unwrap_or_else(PoisonError::into_inner))
+                }
             }
         }
 
@@ -168,6 +191,7 @@ mod platform {
 #[cfg(loom)]
 mod platform {
     use crate::sync::{AtomicU32, Ordering, spin};
+    use std::time::Duration;
 
     pub(super) struct Sleep {
         woken: AtomicU32,
@@ -178,11 +202,15 @@ mod platform {
             Sleep { woken: AtomicU32::new(0) }
         }
 
-        /// As a futex: returns at once if the counter has moved before we slept, else when woken.
-        pub(super) fn wait(&self, count: &AtomicU32, seen: u32) {
+        /// As a futex: returns at once if the counter has moved before we slept, else when woken. A limit
+        /// is over at once, since loom has no time.
+        pub(super) fn wait(&self, count: &AtomicU32, seen: u32, limit: Option<Duration>) {
             let woken = self.woken.load(Ordering::SeqCst);
             if count.load(Ordering::SeqCst) != seen {
                 return;
+            }
+            if limit.is_some() {
+                return spin();
             }
             while self.woken.load(Ordering::SeqCst) == woken {
                 spin();
@@ -192,5 +220,30 @@ mod platform {
         pub(super) fn wake(&self, _count: &AtomicU32) {
             self.woken.fetch_add(1, Ordering::SeqCst);
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{model::Builder, sync::Arc, thread};
+
+    /// A waiter that gave up must not take the wake-up of one that has not.
+    #[test]
+    fn loom_a_wait_with_a_limit_takes_no_wake_up_from_another() {
+        let mut builder = Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let event = Arc::new(Event::new());
+            let sleeper = event.clone();
+            let sleeper = thread::spawn(move || {
+                let seen = 0;
+                sleeper.wait_at_most(seen, Duration::from_secs(1));
+                sleeper.wait(seen);
+                assert_eq!(sleeper.now(), 1);
+            });
+            event.notify();
+            sleeper.join().unwrap();
+        });
     }
 }

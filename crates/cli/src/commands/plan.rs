@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use adit_engine::Tokenizer;
 use adit_format::Gguf;
 use adit_model::{Blueprint, Bytes, Plan};
-use adit_pager::{FileSet, Group, IoKind, Pager, PagerError};
+use adit_pager::{FileSet, Group, IoOptions, Pager, PagerError};
 use anyhow::Result;
 
 use crate::args::{ContextArgs, MachineArgs, ModelArgs};
@@ -86,7 +86,7 @@ struct Disk {
 }
 
 impl Disk {
-    fn measure(blueprint: &Blueprint, plan: &Plan, io: &IoKind) -> Result<Disk> {
+    fn measure(blueprint: &Blueprint, plan: &Plan, io: &IoOptions) -> Result<Disk> {
         let paths: Vec<_> = blueprint.gguf.parts().iter().map(|part| part.path.clone()).collect();
         let files = FileSet::open(&paths, io)?;
         let groups = &blueprint.weights.groups;

@@ -2,11 +2,12 @@
 //! prefill chunk.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::common::{self, Run, tokens};
 use adit_format::TensorType;
 use adit_format::synth::{Family, Synth, WeightTypes};
-use adit_model::{IoKind, KvFormat, Model, ModelError, SimConfig};
+use adit_model::{Blueprint, IoKind, IoOptions, KvFormat, Model, ModelError, SimConfig};
 
 /// Enough experts that the smallest budget holds a small part of them.
 fn many_experts(folder: &Path, family: Family, types: WeightTypes) -> PathBuf {
@@ -141,6 +142,45 @@ fn every_disk_gives_the_same_bits() {
             assert!(logits_with_slots(&run, &path, 1, &tokens) == reference, "{io:?}, chunk {chunk}");
         }
     }
+}
+
+#[test]
+fn delays_of_tens_of_milliseconds_and_passing_errors_change_no_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(10);
+    let path = many_experts(folder.path(), Family::Qwen3Moe, WeightTypes::mixed());
+    let reference = Run::default().logits(&path, &tokens);
+    let config = SimConfig {
+        seed: 3,
+        delay_ms_max: 50,
+        reorder: true,
+        short_per_mille: 100,
+        transient_per_mille: 10,
+        transient_times: 2,
+        rest_ms: 1,
+        ..SimConfig::default()
+    };
+    let run = Run { io: IoKind::Simulated(config), chunk: 5, ..Run::default() };
+    assert!(logits_with_slots(&run, &path, 1, &tokens) == reference);
+}
+
+#[test]
+fn a_disk_that_answers_no_more_ends_the_step_with_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = many_experts(folder.path(), Family::Qwen3Moe, WeightTypes::mixed());
+    let gguf = adit_format::Gguf::open(&path).unwrap();
+    let experts = gguf.tensor("blk.1.ffn_up_exps.weight").unwrap();
+    let lost = vec![adit_pager::Extent { file: 0, offset: experts.offset, bytes: experts.bytes }];
+    let kind = IoKind::Simulated(SimConfig { lost, ..SimConfig::default() });
+    let io = IoOptions { kind, read_timeout: Duration::from_millis(50) };
+    let blueprint = Blueprint::open(&path, io).unwrap();
+    let plan = blueprint.plan(&Run::default().request()).unwrap();
+    // The backbone may share a page with an expert.
+    let error = match Model::load(blueprint, plan, &mut |_| {}) {
+        Ok(mut model) => model.step(&common::rows(&tokens(7), 0), &mut |_, _| {}).unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(error.to_string().contains(".gguf: the read at offset"), "{error}");
 }
 
 #[test]

@@ -12,9 +12,11 @@ use crate::{
     IoKind, PagerError, ReadCause,
     disk::{Line, Shared},
     queue::Queue,
+    reader::RESTS,
     wake::Event,
+    watch::Watch,
 };
-use std::{fs::File, io, sync::Arc};
+use std::{fs::File, io, sync::Arc, time::Duration};
 
 /// The most reads that any backend has in flight: the tickets of a `Flights` table.
 pub(crate) const DEPTH_MAX: usize = 64;
@@ -52,8 +54,14 @@ pub(crate) trait Io: Send {
     /// A finished read, if there is one. Never blocks.
     fn take(&mut self) -> Option<Done>;
 
-    /// Sleeps until a read has finished or `bell` moved away from `seen`. May return early.
-    fn wait(&mut self, bell: &Event, seen: u32);
+    /// Sleeps until a read has finished, `bell` moved away from `seen`, or `limit` is over. May return
+    /// early.
+    fn wait(&mut self, bell: &Event, seen: u32, limit: Option<Duration>);
+
+    /// How long a read rests after it has failed so often, 1 to 3 times, before it is tried again.
+    fn rest(&self, failed_attempts: u32) -> Duration {
+        RESTS[failed_attempts as usize - 1]
+    }
 }
 
 /// Without io_uring there is only its refusal.
@@ -79,7 +87,9 @@ pub(crate) fn choose(io: &IoKind) -> Result<IoKind, PagerError> {
 
 /// The ways to the I/O threads that `backends` will want, with queues of `capacity`.
 pub(crate) fn lines(io: &IoKind, capacity: usize) -> Result<Box<[Line]>, PagerError> {
-    (0..thread_count(io)).map(|_| Ok(Line { queue: Queue::new(capacity), bell: bell(io)? })).collect()
+    (0..thread_count(io))
+        .map(|_| Ok(Line { queue: Queue::new(capacity), bell: bell(io)?, watch: Watch::new() }))
+        .collect()
 }
 
 /// What an I/O thread sleeps on: one in a ring can only be woken by a descriptor.

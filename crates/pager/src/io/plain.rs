@@ -2,7 +2,7 @@
 
 use super::{Done, Io, Read, read_at};
 use crate::{ReadCause, disk::Shared, wake::Event};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Threads, since each has one read in flight: enough to keep an SSD busy, few enough to be cheap.
 pub(crate) const THREADS: usize = 4;
@@ -36,7 +36,10 @@ impl Io for Plain {
         self.done.take()
     }
 
-    fn wait(&mut self, bell: &Event, seen: u32) {
-        bell.wait(seen);
+    fn wait(&mut self, bell: &Event, seen: u32, limit: Option<Duration>) {
+        match limit {
+            Some(limit) => bell.wait_at_most(seen, limit),
+            None => bell.wait(seen),
+        }
     }
 }

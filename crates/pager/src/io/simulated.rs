@@ -1,9 +1,12 @@
 //! A simulated disk: the true bytes of real files, delivered late, out of order, in part or not at all,
-//! as a seed decides. Its time is counted in steps, never in seconds.
+//! as a seed decides. Its time is counted in steps; only `delay_ms_max` and `rest_ms` make it real.
 
 use super::{DEPTH_MAX, Done, Io, Read, read_at};
 use crate::{Extent, ReadCause, disk::Shared, wake::Event};
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Reads in flight. More than a few, so that reordering has something to reorder.
 const DEPTH: usize = 16;
@@ -17,6 +20,8 @@ pub struct SimConfig {
     pub seed: u64,
     /// A read takes up to this many steps; a step is one look at the disk by its I/O thread.
     pub delay_steps_max: u32,
+    /// And up to this many milliseconds.
+    pub delay_ms_max: u32,
     /// Reads that are due end in any order instead of the order in which they were started.
     pub reorder: bool,
     /// Of 1000 reads, how many end early.
@@ -29,6 +34,12 @@ pub struct SimConfig {
     pub broken: Vec<Extent>,
     /// After so many failures the broken extents are well again; None for never.
     pub broken_times: Option<u32>,
+    /// Of 1000 places in the files, how many are never heard of again once they were asked for.
+    pub lost_per_mille: u32,
+    /// Reads that touch one of these extents never return.
+    pub lost: Vec<Extent>,
+    /// How long a read rests after its first failure, four times as long after each further one.
+    pub rest_ms: u32,
     /// The I/O thread panics at the start of this read, counted from 1.
     pub panic_at_read: Option<u64>,
 }
@@ -46,8 +57,13 @@ pub(crate) struct Simulated {
 
 struct Pending {
     read: Read,
+    /// The read may end from this step on; never for `NEVER`.
     due_step: u64,
+    /// And not before this moment.
+    due: Option<Instant>,
 }
+
+const NEVER: u64 = u64::MAX;
 
 impl Simulated {
     pub(crate) fn boxed(shared: Arc<Shared>, config: SimConfig) -> Box<dyn Io> {
@@ -67,18 +83,23 @@ impl Simulated {
 
     /// Whether this try of this place fails. A place's fate depends on the seed, not on the order.
     fn fails(&mut self, read: &Read) -> bool {
-        let end = read.offset + read.bytes as u64;
-        let touches = |broken: &Extent| {
-            broken.file == read.file && read.offset < broken.offset + broken.bytes && broken.offset < end
-        };
         let lasts = self.config.broken_times.is_none_or(|times| self.times_broken < times);
-        if lasts && self.config.broken.iter().any(touches) {
+        if lasts && self.config.broken.iter().any(|broken| touches(read, broken)) {
             self.times_broken += 1;
             return true;
         }
-        let place = mix(self.config.seed ^ mix(read.offset) ^ u64::from(read.file));
-        place % 1000 < u64::from(self.config.transient_per_mille)
+        self.place(read) % 1000 < u64::from(self.config.transient_per_mille)
             && read.attempt < self.config.transient_times
+    }
+
+    fn is_lost(&self, read: &Read) -> bool {
+        self.config.lost.iter().any(|lost| touches(read, lost))
+            || mix(self.place(read)) % 1000 < u64::from(self.config.lost_per_mille)
+    }
+
+    /// A number that belongs to the place that is read.
+    fn place(&self, read: &Read) -> u64 {
+        mix(self.config.seed ^ mix(read.offset) ^ u64::from(read.file))
     }
 
     /// How many bytes this read delivers: as a real disk, at least one aligned unit.
@@ -118,13 +139,19 @@ impl Io for Simulated {
         // SAFETY: the caller of `start` lends these bytes until the read is done.
         unsafe { self.shared.frames.exclusive(read.place, read.bytes) }.fill(0xA5);
         let delay = self.next_random() % (u64::from(self.config.delay_steps_max) + 1);
-        self.in_flight.push(Pending { read, due_step: self.step + delay });
+        let due_step = if self.is_lost(&read) { NEVER } else { self.step + delay };
+        let due = (self.config.delay_ms_max > 0).then(|| {
+            let delay_us = self.next_random() % (u64::from(self.config.delay_ms_max) * 1000 + 1);
+            Instant::now() + Duration::from_micros(delay_us)
+        });
+        self.in_flight.push(Pending { read, due_step, due });
     }
 
     fn take(&mut self) -> Option<Done> {
         self.step += 1;
         let step = self.step;
-        let due = |pending: &Pending| pending.due_step <= step;
+        let now = (self.config.delay_ms_max > 0).then(Instant::now);
+        let due = |pending: &Pending| pending.due_step <= step && pending.due <= now;
         let at = if self.config.reorder {
             let count = self.in_flight.iter().filter(|pending| due(pending)).count();
             if count == 0 {
@@ -132,10 +159,9 @@ impl Io for Simulated {
             }
             let chosen = self.next_random() as usize % count;
             (0..self.in_flight.len()).filter(|&at| due(&self.in_flight[at])).nth(chosen)?
-        } else if self.in_flight.first().is_some_and(due) {
-            0
         } else {
-            return None;
+            let first = self.in_flight.iter().position(|pending| pending.due_step != NEVER)?;
+            due(&self.in_flight[first]).then_some(first)?
         };
         let Pending { read, .. } = self.in_flight.remove(at);
         if self.fails(&read) {
@@ -145,12 +171,31 @@ impl Io for Simulated {
     }
 
     /// With reads in flight this is where simulated time passes.
-    fn wait(&mut self, bell: &Event, seen: u32) {
-        match self.in_flight.iter().map(|pending| pending.due_step).min() {
+    fn wait(&mut self, bell: &Event, seen: u32, limit: Option<Duration>) {
+        let returning = || self.in_flight.iter().filter(|pending| pending.due_step != NEVER);
+        let first_step = returning().map(|pending| pending.due_step).min();
+        let first_moment = returning().filter_map(|pending| pending.due).min();
+        if let Some(first_step) = first_step {
+            self.step = self.step.max(first_step.saturating_sub(1));
+        }
+        let delay = match (first_step, first_moment) {
+            (Some(_), None) => return,
+            (_, first_moment) => first_moment.map(|due| due.saturating_duration_since(Instant::now())),
+        };
+        match delay.into_iter().chain(limit).min() {
+            Some(limit) => bell.wait_at_most(seen, limit),
             None => bell.wait(seen),
-            Some(first_due) => self.step = self.step.max(first_due.saturating_sub(1)),
         }
     }
+
+    fn rest(&self, failed_attempts: u32) -> Duration {
+        Duration::from_millis(u64::from(self.config.rest_ms) << (2 * (failed_attempts - 1)))
+    }
+}
+
+fn touches(read: &Read, extent: &Extent) -> bool {
+    let end = read.offset + read.bytes as u64;
+    extent.file == read.file && read.offset < extent.offset + extent.bytes && extent.offset < end
 }
 
 /// The finaliser of SplitMix64.

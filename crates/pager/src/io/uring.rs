@@ -7,7 +7,7 @@
 use super::{Done, Io, Read};
 use crate::{PagerError, ReadCause, disk::Shared, layout::READ_BYTES_MAX, wake::Event};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
-use std::{io, os::fd::RawFd, sync::Arc};
+use std::{io, os::fd::RawFd, sync::Arc, time::Duration};
 
 /// Reads in flight. Enough to keep an SSD busy with reads of a megabyte (the `disk` example measures
 /// it); more would only make the first of them later.
@@ -34,7 +34,8 @@ pub(crate) fn check() -> io::Result<()> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed = [opcode::Read::CODE, opcode::PollAdd::CODE];
-    if needed.iter().all(|&code| probe.is_supported(code)) {
+    // The last one is a wait with a limit: Linux 5.11.
+    if needed.iter().all(|&code| probe.is_supported(code)) && ring.params().is_feature_ext_arg() {
         return Ok(());
     }
     Err(io::Error::from(io::ErrorKind::Unsupported))
@@ -63,11 +64,17 @@ impl Uring {
         pushed.expect("the ring has an entry for every read in flight and the bell");
     }
 
-    /// Starts what was pushed, and waits for `count` completions.
-    fn enter(&mut self, count: usize) {
-        match self.ring.submit_and_wait(count) {
+    /// Starts what was pushed, and waits for `count` completions, or until `limit` is over.
+    fn enter(&mut self, count: usize, limit: Option<Duration>) {
+        let entered = match limit.map(types::Timespec::from) {
+            Some(limit) => {
+                self.ring.submitter().submit_with_args(count, &types::SubmitArgs::new().timespec(&limit))
+            }
+            None => self.ring.submit_and_wait(count),
+        };
+        match entered {
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.raw_os_error(), Some(EINTR | ETIME)) => {}
             Err(error) if matches!(error.raw_os_error(), Some(EAGAIN | EBUSY)) => {
                 // The kernel is short of memory: not a matter of spinning.
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -77,6 +84,8 @@ impl Uring {
     }
 }
 
+const EINTR: i32 = rustix::io::Errno::INTR.raw_os_error();
+const ETIME: i32 = rustix::io::Errno::TIME.raw_os_error();
 const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 
@@ -108,7 +117,7 @@ impl Io for Uring {
         }
     }
 
-    fn wait(&mut self, bell: &Event, seen: u32) {
+    fn wait(&mut self, bell: &Event, seen: u32, limit: Option<Duration>) {
         if !self.bell_is_watched {
             // First silence it: what rang until now has moved the counter already.
             bell.silence();
@@ -118,7 +127,7 @@ impl Io for Uring {
             self.bell_is_watched = true;
         }
         bell.announce();
-        self.enter(usize::from(bell.now() == seen));
+        self.enter(usize::from(bell.now() == seen), limit);
         bell.retract();
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
-use adit_pager::{FileSet, Group, IoKind, Pager, PagerError, Part, Ready, SimConfig};
+use adit_pager::{FileSet, Group, IoKind, IoOptions, Pager, PagerError, Part, Ready, SimConfig};
 use std::path::PathBuf;
 
 /// A folder of files that no two places of look alike.
@@ -26,7 +26,7 @@ impl Disk {
         disk
     }
 
-    pub fn open(&self, io: &IoKind) -> FileSet {
+    pub fn open(&self, io: impl Into<IoOptions>) -> FileSet {
         FileSet::open(&self.paths, io).unwrap()
     }
 
