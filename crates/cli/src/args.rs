@@ -142,6 +142,7 @@ impl MachineArgs {
                 Io::Plain => IoKind::Plain,
             }
             .into(),
+            observer_bytes: 0,
         }
     }
 }

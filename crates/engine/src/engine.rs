@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adit_format::Gguf;
-use adit_model::{Blueprint, IoOptions, KvFormat, Model, ModelError, Plan, Request, Row, THREADS_MAX};
+use adit_model::{
+    Blueprint, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row, THREADS_MAX,
+};
 
 use crate::detokenizer::{ControlTokens, Detokenizer};
 use crate::error::EngineError;
@@ -34,6 +36,8 @@ pub struct LoadOptions {
     /// Prefill chunk in rows; `None` chooses from memory.
     pub chunk: Option<usize>,
     pub io: IoOptions,
+    /// What an observer of the steps will take, in bytes.
+    pub observer_bytes: u64,
 }
 
 impl LoadOptions {
@@ -46,6 +50,7 @@ impl LoadOptions {
             threads: self.threads,
             kv: self.kv,
             chunk: self.chunk,
+            observer_bytes: self.observer_bytes,
         }
     }
 }
@@ -60,6 +65,7 @@ impl Default for LoadOptions {
             kv: KvFormat::F16,
             chunk: None,
             io: IoOptions::default(),
+            observer_bytes: 0,
         }
     }
 }
@@ -155,6 +161,11 @@ impl Engine {
 
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Lets `observer` watch the steps from now on, or nobody; returns who watched until now.
+    pub fn observe(&mut self, observer: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
+        self.model.observe(observer)
     }
 
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {

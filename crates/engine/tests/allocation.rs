@@ -26,7 +26,15 @@ const STEPS: [(usize, usize); 3] = [(34, CHUNK), (2, 7), (20, 1)];
 fn plan(blueprint: &Blueprint, kv: KvFormat, roomy: bool) -> Plan {
     let mut memory = if roomy { None } else { Some(1) };
     loop {
-        let request = Request { memory, context: CONTEXT, lanes: 1, threads: 2, kv, chunk: Some(CHUNK) };
+        let request = Request {
+            memory,
+            context: CONTEXT,
+            lanes: 1,
+            threads: 2,
+            kv,
+            chunk: Some(CHUNK),
+            observer_bytes: 0,
+        };
         match blueprint.plan(&request) {
             Ok(plan) => return plan,
             Err(ModelError::Plan(refused)) => memory = Some(refused.needed_bytes()),

@@ -18,6 +18,7 @@ use crate::families::Activation;
 use crate::linear::Linear;
 use crate::memory::Memory;
 use crate::moe;
+use crate::observe::Observer;
 use crate::scratch::{LOGIT_ROWS_MAX, Scratch};
 use crate::weights::{FeedForward, Layer, Projection, Vector, Weights};
 use adit_pager::Pager;
@@ -47,6 +48,7 @@ pub(crate) struct Pass<'a> {
     pub memory: &'a mut Memory,
     pub scratch: &'a mut Scratch,
     pub pager: Option<&'a mut Pager>,
+    pub observer: Option<&'a mut (dyn Observer + 'static)>,
 }
 
 impl Pass<'_> {
@@ -198,6 +200,7 @@ impl Pass<'_> {
             routed => {
                 let Pass { config, linear, scratch, .. } = self;
                 let pager = self.pager.as_deref_mut().expect("models with routed layers have a pager");
+                let pager = (pager, self.observer.as_deref_mut());
                 moe::feed_forward(config, *linear, scratch, pager, (layer.feed_forward_norm, routed), count)?;
             }
         }

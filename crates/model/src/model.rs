@@ -15,9 +15,10 @@ use crate::families::Family;
 use crate::forward::{Pass, Rotations, Row};
 use crate::linear::Linear;
 use crate::memory::Memory;
+use crate::observe::Observer;
 use crate::plan::{FileSizes, Plan, Request};
 use crate::scratch::Scratch;
-use crate::weights::{Vector, Weights, file_name};
+use crate::weights::{FeedForward, Vector, Weights, file_name};
 
 /// As many threads as a worker pool takes; a machine with more processors leaves the rest idle.
 pub const THREADS_MAX: usize = Pool::THREADS_MAX;
@@ -98,6 +99,18 @@ pub struct StepStats {
     pub step_ns: u64,
 }
 
+/// A layer with experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertLayer {
+    /// Its place among all layers.
+    pub layer: usize,
+    pub experts: usize,
+    /// Experts that a row uses.
+    pub used: usize,
+    /// Bytes that are read for one expert, with what alignment adds: the mean, rounded up.
+    pub bytes: u64,
+}
+
 /// A model ready to compute steps.
 pub struct Model {
     config: Config,
@@ -110,6 +123,7 @@ pub struct Model {
     memory: Memory,
     scratch: Scratch,
     stats: StepStats,
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Model {
@@ -137,7 +151,20 @@ impl Model {
             false => Some(Pager::new(files, groups, plan.slots)?),
         };
         let stats = StepStats::default();
-        Ok(Model { config, weights, plan, pool, backbone, rotations, pager, memory, scratch, stats })
+        let observer = None;
+        Ok(Model {
+            config,
+            weights,
+            plan,
+            pool,
+            backbone,
+            rotations,
+            pager,
+            memory,
+            scratch,
+            stats,
+            observer,
+        })
     }
 
     pub fn config(&self) -> &Config {
@@ -169,6 +196,25 @@ impl Model {
         self.pager.as_ref().map(Pager::stats).unwrap_or_default()
     }
 
+    /// Lets `observer` watch the steps from now on, or nobody; returns who watched until now.
+    pub fn observe(&mut self, observer: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
+        std::mem::replace(&mut self.observer, observer)
+    }
+
+    /// The layers with experts, in order.
+    pub fn expert_layers(&self) -> Vec<ExpertLayer> {
+        let Some((pager, experts)) = self.pager.as_ref().zip(self.config.experts.as_ref()) else {
+            return Vec::new();
+        };
+        let routed = self.weights.layers.iter().enumerate().filter_map(|(layer, weights)| {
+            let FeedForward::Routed { group, .. } = weights.feed_forward else { return None };
+            let bytes: u64 = (0..experts.count as u32).map(|expert| pager.read_bytes(group, expert)).sum();
+            let bytes = bytes.div_ceil(experts.count as u64);
+            Some(ExpertLayer { layer, experts: experts.count, used: experts.used, bytes })
+        });
+        routed.collect()
+    }
+
     pub fn step_stats(&self) -> StepStats {
         self.stats
     }
@@ -183,6 +229,9 @@ impl Model {
         );
         let start = std::time::Instant::now();
         self.admit(rows)?;
+        if let Some(observer) = &mut self.observer {
+            observer.begin_step(rows);
+        }
         let mut pass = Pass {
             config: &self.config,
             weights: &self.weights,
@@ -191,6 +240,7 @@ impl Model {
             memory: &mut self.memory,
             scratch: &mut self.scratch,
             pager: self.pager.as_mut(),
+            observer: self.observer.as_deref_mut(),
         };
         pass.run(rows, on_logits)?;
         for row in rows {
@@ -198,7 +248,11 @@ impl Model {
         }
         self.stats.steps += 1;
         self.stats.rows += rows.len() as u64;
-        self.stats.step_ns += start.elapsed().as_nanos() as u64;
+        let step_ns = start.elapsed().as_nanos() as u64;
+        self.stats.step_ns += step_ns;
+        if let Some(observer) = &mut self.observer {
+            observer.end_step(step_ns);
+        }
         Ok(())
     }
 

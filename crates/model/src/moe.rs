@@ -13,6 +13,7 @@ use crate::config::{Config, Experts};
 use crate::error::ModelError;
 use crate::forward::{activate, load_normed};
 use crate::linear::Linear;
+use crate::observe::{Observer, Routing};
 use crate::scratch::Scratch;
 use crate::weights::{ExpertMatrix, FeedForward, Projection, Vector};
 
@@ -28,7 +29,7 @@ pub(crate) fn feed_forward(
     config: &Config,
     linear: Linear<'_>,
     scratch: &mut Scratch,
-    pager: &mut Pager,
+    (pager, mut observer): (&mut Pager, Option<&mut (dyn Observer + 'static)>),
     (norm, layer): (Vector, &FeedForward),
     count: usize,
 ) -> Result<(), ModelError> {
@@ -41,7 +42,11 @@ pub(crate) fn feed_forward(
     linear.project(&scratch.input, count, [(projection, &mut scratch.router)]);
     pick_experts(experts, scratch, count);
     group_by_expert(experts, scratch, count);
+    if let Some(observer) = &mut observer {
+        tell(*observer, experts, scratch, pager, *group, count);
+    }
 
+    let waited_ns = pager.wait_ns();
     let members = std::mem::take(&mut scratch.members);
     let mut visit = Visit { config, linear, scratch, matrices: [*gate, *up, *down], placed: 0 };
     let streamed = pager.stream(*group, &members, |ready| {
@@ -51,6 +56,9 @@ pub(crate) fn feed_forward(
     scratch.members = members;
     streamed?;
     combine(config, linear, scratch, experts.used, count);
+    if let Some(observer) = observer {
+        observer.streamed(pager.wait_ns() - waited_ns);
+    }
     Ok(())
 }
 
@@ -94,6 +102,26 @@ fn group_by_expert(experts: &Experts, scratch: &mut Scratch, count: usize) {
     }
     starts.copy_within(0..experts.count, 1);
     starts[0] = 0;
+}
+
+/// Tells what the gate decided and what of it is missing.
+fn tell(
+    observer: &mut dyn Observer,
+    experts: &Experts,
+    scratch: &Scratch,
+    pager: &Pager,
+    group: usize,
+    count: usize,
+) {
+    let missing = scratch.members.iter().filter(|&&member| !pager.is_resident(group, member));
+    observer.routed(&Routing {
+        layer: group,
+        used: experts.used,
+        picked: &scratch.picked[..count * experts.used],
+        weights: &scratch.pick_weights[..count * experts.used],
+        missing_bytes: missing.map(|&member| pager.read_bytes(group, member)).sum(),
+        is_resident: &|expert| pager.is_resident(group, expert),
+    });
 }
 
 /// The experts of one layer, computed as they arrive.

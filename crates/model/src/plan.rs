@@ -44,6 +44,8 @@ pub struct Request {
     pub kv: KvFormat,
     /// Prefill chunk in rows; `None` chooses from memory.
     pub chunk: Option<usize>,
+    /// What an observer of the steps takes.
+    pub observer_bytes: u64,
 }
 
 /// Sizes that the opened files tell.
@@ -86,6 +88,47 @@ pub struct Term {
     pub reason: String,
 }
 
+/// How a budget is divided between the prefill chunk and slots: all that this needs to know of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Division {
+    /// Everything but scratch and slots.
+    pub fixed_bytes: u64,
+    pub slot_bytes: u64,
+    /// Routed experts of the whole model.
+    pub experts: usize,
+    /// Experts of one layer that a row uses.
+    pub used: usize,
+    /// Chunks that may be chosen, the largest first, each with its scratch.
+    pub scratch_bytes: Vec<(usize, u64)>,
+}
+
+impl Division {
+    /// The largest chunk that leaves most of the rest to slots, and those slots. `None` if the budget does
+    /// not suffice.
+    pub fn choose(&self, budget: u64) -> Option<(usize, usize)> {
+        let (&smallest, others) = self.scratch_bytes.split_last()?;
+        for &(chunk, scratch) in others {
+            let affordable = chunk <= CHUNK_COMFORT_MIN
+                || scratch <= budget.saturating_sub(self.fixed_bytes) / SCRATCH_SHARE
+                || self.slots(budget, scratch) == Some(self.experts);
+            if affordable && let Some(slots) = self.slots(budget, scratch) {
+                return Some((chunk, slots));
+            }
+        }
+        self.slots(budget, smallest.1).map(|slots| (smallest.0, slots))
+    }
+
+    /// Slots beside this scratch; `None` if one token's experts of a layer do not fit.
+    fn slots(&self, budget: u64, scratch: u64) -> Option<usize> {
+        let left = budget.checked_sub(self.fixed_bytes.checked_add(scratch)?)?;
+        if self.experts == 0 {
+            return Some(0);
+        }
+        let slots = ((left / self.slot_bytes.max(1)) as usize).min(self.experts);
+        (slots >= self.used).then_some(slots)
+    }
+}
+
 /// How memory is carved.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -94,6 +137,8 @@ pub struct Plan {
     pub budget_source: BudgetSource,
     pub slots: usize,
     pub slot_bytes: u64,
+    /// How another budget would be divided.
+    pub division: Division,
     /// Routed experts of the whole model.
     pub experts: usize,
     /// MoE layers x experts per token: the slots that one token touches.
@@ -153,7 +198,7 @@ impl Plan {
         let kv = KvShape::new(config, request.kv, request.context, request.lanes);
         let vocabulary = (sizes.header_bytes as f64 * PROGRAM_BYTES_PER_HEADER_BYTE) as u64;
         let program = machine::peak_resident_bytes().unwrap_or(0).max(PROGRAM_BYTES + vocabulary);
-        let fixed = vec![
+        let mut fixed = vec![
             term("program", program, "code, vocabulary, tokeniser, file directory".into()),
             term("reserve", RESERVE_BYTES, "stacks, allocator rounding, I/O ring, text".into()),
             term(
@@ -174,12 +219,20 @@ impl Plan {
             ),
             term("tables", sizes.overhead_bytes, "pager counters, request queue, slot states".into()),
         ];
+        if request.observer_bytes > 0 {
+            fixed.push(term(
+                "trace",
+                request.observer_bytes,
+                "what a trace keeps before it is written".into(),
+            ));
+        }
         let fixed_bytes: u64 = fixed.iter().map(|term| term.bytes).sum();
         let needs =
             Needs { config, weights, request, fixed_bytes, slot_bytes: sizes.slot_bytes, experts, used };
         let everything = needs.total(needs.scratch(request.chunk.unwrap_or(CHUNK_MAX)), experts);
         let (budget, budget_source) = budget(request.memory, program, everything);
-        let Some((chunk, slots)) = needs.choose(budget) else {
+        let division = needs.division();
+        let Some((chunk, slots)) = division.choose(budget) else {
             return Err(needs.refusal(budget, fixed, request));
         };
         let mut terms = fixed;
@@ -198,6 +251,7 @@ impl Plan {
             budget_source,
             slots,
             slot_bytes: sizes.slot_bytes,
+            division,
             experts,
             token_cycle: weights.groups.len() * used,
             context: request.context,
@@ -257,32 +311,21 @@ impl Needs<'_> {
         self.fixed_bytes + scratch + slots as u64 * self.slot_bytes
     }
 
-    /// Slots beside a chunk of this size; `None` if one token's experts of a layer do not fit.
-    fn slots(&self, budget: u64, chunk: usize) -> Option<usize> {
-        let left = budget.checked_sub(self.total(self.scratch(chunk), 0))?;
-        if self.experts == 0 {
-            return Some(0);
+    /// The numbers that divide any budget, with the scratch of each chunk that comes into question.
+    fn division(&self) -> Division {
+        let largest = CHUNK_MAX.min(self.request.context.next_power_of_two());
+        let halves = std::iter::successors(Some(largest), |&chunk| (chunk > 1).then_some(chunk / 2));
+        let chunks = match self.request.chunk {
+            Some(chunk) => vec![chunk],
+            None => halves.collect(),
+        };
+        Division {
+            fixed_bytes: self.fixed_bytes,
+            slot_bytes: self.slot_bytes,
+            experts: self.experts,
+            used: self.used,
+            scratch_bytes: chunks.into_iter().map(|chunk| (chunk, self.scratch(chunk))).collect(),
         }
-        let slots = ((left / self.slot_bytes) as usize).min(self.experts);
-        (slots >= self.used).then_some(slots)
-    }
-
-    /// The largest chunk that leaves most of the rest to slots, and those slots.
-    fn choose(&self, budget: u64) -> Option<(usize, usize)> {
-        if let Some(chunk) = self.request.chunk {
-            return self.slots(budget, chunk).map(|slots| (chunk, slots));
-        }
-        let mut chunk = CHUNK_MAX.min(self.request.context.next_power_of_two());
-        while chunk > 1 {
-            let affordable = chunk <= CHUNK_COMFORT_MIN
-                || self.scratch(chunk) <= budget.saturating_sub(self.fixed_bytes) / SCRATCH_SHARE
-                || self.slots(budget, chunk) == Some(self.experts);
-            if affordable && let Some(slots) = self.slots(budget, chunk) {
-                return Some((chunk, slots));
-            }
-            chunk /= 2;
-        }
-        self.slots(budget, 1).map(|slots| (1, slots))
     }
 
     fn refusal(&self, budget: u64, fixed: Vec<Term>, request: &Request) -> PlanError {

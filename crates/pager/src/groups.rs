@@ -100,6 +100,11 @@ impl GroupLayout {
         self.frames(member).map(|(_, _, frame)| piece_count(frame.bytes)).sum()
     }
 
+    /// Bytes of one member's reads.
+    pub(crate) fn read_bytes(&self, member: u32) -> u64 {
+        self.frames(member).map(|(_, _, frame)| frame.bytes).sum()
+    }
+
     /// The reads of one member, in slot order.
     pub(crate) fn fetches(&self, member: u32) -> impl Iterator<Item = Fetch> + '_ {
         self.frames(member).flat_map(|(part, place, frame)| {

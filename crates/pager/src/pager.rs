@@ -174,6 +174,21 @@ impl Pager {
         self.disk.as_ref().map_or(Ok(()), Disk::check_unchanged)
     }
 
+    /// Time in which the engine thread had nothing to visit and waited for the disk.
+    pub fn wait_ns(&self) -> u64 {
+        self.stats.wait_ns
+    }
+
+    /// Whether a member is in a slot.
+    pub fn is_resident(&self, group: usize, member: u32) -> bool {
+        self.resident[self.groups[group].range()][member as usize] != NOWHERE
+    }
+
+    /// Bytes that are read for one member, with what alignment adds.
+    pub fn read_bytes(&self, group: usize, member: u32) -> u64 {
+        self.groups[group].read_bytes(member)
+    }
+
     /// How many members can be resident.
     pub fn slots(&self) -> usize {
         self.scores.len()

@@ -4,4 +4,5 @@
 mod common;
 mod damaged;
 mod identity;
+mod observer;
 mod parity;
