@@ -12,6 +12,7 @@ mod pull;
 mod session;
 mod simulation;
 mod size;
+mod trace;
 mod whole_file;
 
 use std::process::ExitCode;

@@ -3,6 +3,7 @@
 //! `adit bench --kernels` measures products alone instead, without a model.
 
 mod kernels;
+mod least;
 mod report;
 
 use std::io::Write;
@@ -19,7 +20,9 @@ use crate::failure::Usage;
 use crate::output::Output;
 use crate::session;
 use crate::size::ByteSize;
+use crate::trace::{TraceArgs, Tracing};
 use kernels::KernelArgs;
+use least::{Counted, Least};
 
 #[derive(clap::Args)]
 #[command(override_usage = "adit bench [OPTIONS] MODEL\n       adit bench --kernels [OPTIONS]")]
@@ -36,7 +39,7 @@ pub struct Args {
     /// a list `results` has for each kind of product: isa, format, bits_per_weight, weight_rows, cols, rows,
     /// seconds (of one product), weight_bytes, ops, gb_per_s, memory_gb_per_s (roof), memory_share,
     /// gop_per_s, peak_gop_per_s (roof), peak_share, bound (memory, integers or floats), bound_share.
-    #[arg(long, conflicts_with_all = ["model", "prompt", "generate", "depth", "memory", "kv", "io"])]
+    #[arg(long, conflicts_with_all = ["model", "prompt", "generate", "depth", "memory", "kv", "io", "trace"])]
     kernels: bool,
 
     #[command(flatten)]
@@ -68,6 +71,9 @@ pub struct Args {
 
     #[command(flatten)]
     machine: MachineArgs,
+
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 const TOKENS_MAX: i64 = 1 << 24;
@@ -94,6 +100,9 @@ struct Report {
     repetitions: u32,
     prefill_samples: Vec<f64>,
     decode_samples: Vec<f64>,
+    /// What a token read against what the optimum would have read; null where all experts are in memory.
+    prefill_least: Option<Least>,
+    decode_least: Option<Least>,
     #[serde(flatten)]
     stats: Stats,
 }
@@ -103,7 +112,7 @@ pub fn run(args: Args) -> Result<()> {
         let repetitions = args.repetitions.unwrap_or(5);
         return kernels::run(&args.kernel, args.machine.threads(), repetitions, args.output);
     }
-    let Some(model) = args.model else {
+    let Some(model) = &args.model else {
         return Err(Usage("there is nothing to measure; give a MODEL, or --kernels".into()).into());
     };
     if args.output == Format::Markdown {
@@ -114,20 +123,31 @@ pub fn run(args: Args) -> Result<()> {
     if longest == 0 {
         return Err(Usage("-p 0 and -n 0 together leave nothing to measure".into()).into());
     }
+    args.trace.check()?;
     let context = depth + longest;
     let path = model.locate()?;
-    let options = args.machine.load_options(Some(context), None);
+    let mut options = args.machine.load_options(Some(context), None);
+    options.observer_bytes = args.trace.bytes();
     let blueprint = Blueprint::open(&path, &options.io)?;
     let model_bytes = blueprint.gguf.bytes();
     let parameters = blueprint.gguf.tensors().iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum();
     let plan = blueprint.plan(&options.request(context))?;
-    let model = session::load_model(blueprint, plan)?;
+    let route = least::route(&blueprint, &plan, args.rows(plan.chunk, repetitions));
+    options.observer_bytes += route.as_ref().map_or(0, |route| route.bytes());
+    let plan = blueprint.plan(&options.request(context))?;
+    let mut model = session::load_model(blueprint, plan)?;
+    let (tracing, observer) = args.trace.begin(&path, &model)?.unzip();
+    least::watch(&mut model, route, observer);
     let rows = Vec::with_capacity(model.plan().chunk);
-    let mut bench = Bench { rows, measured: Stats::default(), model, random: 1, depth };
+    let mut bench =
+        Bench { rows, measured: Stats::default(), counted: Counted::default(), model, random: 1, depth };
     bench.fill(0, depth, false)?;
     bench.measured = Stats::of_model(&bench.model);
     let prefill_samples = bench.repeat(repetitions, args.prompt, Bench::prefill)?;
+    let prefill = std::mem::take(&mut bench.counted);
     let decode_samples = bench.repeat(repetitions, args.generate, Bench::decode)?;
+    let tests = [prefill, std::mem::take(&mut bench.counted)];
+    let [prefill_least, decode_least] = least::least(&mut bench.model, tests);
     let mut stats = bench.measured;
     stats.prompt_tokens = args.prompt.into();
     stats.generated_tokens = args.generate.into();
@@ -143,9 +163,22 @@ pub fn run(args: Args) -> Result<()> {
         repetitions,
         prefill_samples,
         decode_samples,
+        prefill_least,
+        decode_least,
         stats,
     };
-    report.print(args.output)
+    report.print(args.output)?;
+    tracing.map_or(Ok(()), Tracing::end)
+}
+
+impl Args {
+    /// Rows of all steps, in order.
+    fn rows(&self, chunk: usize, repetitions: u32) -> impl Iterator<Item = usize> {
+        let times = repetitions as usize + 1;
+        let depth = least::rows(self.depth as usize, chunk, 1);
+        let prompt = least::rows(self.prompt as usize, chunk, times);
+        depth.chain(prompt).chain(least::rows(self.generate as usize, 1, times))
+    }
 }
 
 struct Bench {
@@ -156,6 +189,8 @@ struct Bench {
     depth: usize,
     /// Counters of the repetitions so far.
     measured: Stats,
+    /// Counters of the last test alone.
+    counted: Counted,
 }
 
 impl Bench {
@@ -166,14 +201,22 @@ impl Bench {
         tokens: u32,
         run: impl Fn(&mut Bench, usize) -> Result<f64>,
     ) -> Result<Vec<f64>> {
+        self.counted = Counted::default();
         if tokens == 0 {
             return Ok(Vec::new());
         }
         run(self, tokens as usize)?;
         let before = Stats::of_model(&self.model);
+        let first_step = self.model.step_stats().steps as usize;
         let samples = (0..repetitions).map(|_| run(self, tokens as usize)).collect();
         // Less what was counted since the earlier tests' repetitions and before these.
         let (earlier, mut sum) = (self.measured, Stats::of_model(&self.model));
+        self.counted = Counted {
+            steps: first_step..self.model.step_stats().steps as usize,
+            tokens: u64::from(repetitions) * u64::from(tokens),
+            misses: sum.expert_misses - before.expert_misses,
+            bytes: sum.bytes_read - before.bytes_read,
+        };
         sum.bytes_read -= before.bytes_read - earlier.bytes_read;
         sum.expert_hits -= before.expert_hits - earlier.expert_hits;
         sum.expert_misses -= before.expert_misses - earlier.expert_misses;
@@ -252,6 +295,15 @@ impl Report {
             let (model, threads) = (&self.model, self.threads);
             let at = if self.depth > 0 { format!(" @ d{}", self.depth) } else { String::new() };
             writeln!(out, "| {model} | {size} | {parameters} | {threads} | {test}{tokens}{at} | {rate} |")?;
+        }
+        for (test, least) in [("pp", self.prefill_least), ("tg", self.decode_least)] {
+            let Some(least) = least else { continue };
+            let size = |bytes: f64| ByteSize(bytes as u64);
+            let (read, optimum) = (size(least.bytes_per_token), size(least.optimum_bytes_per_token));
+            writeln!(
+                out,
+                "\n{test}: {read} read a token; the optimum with as many slots would read {optimum}"
+            )?;
         }
         Ok(())
     }

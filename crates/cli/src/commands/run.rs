@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use adit_engine::Finish;
+use adit_engine::{Engine, Finish};
 use anyhow::Result;
 
 use crate::args::{ContextArgs, LengthArgs, MachineArgs, ModelArgs, SamplingArgs, TextArgs};
 use crate::chat::{self, Conversation, Manner, Screen};
 use crate::progress::note;
 use crate::session;
+use crate::trace::{TraceArgs, Tracing};
 use crate::whole_file;
 
 #[derive(clap::Args)]
@@ -38,32 +39,51 @@ pub struct Args {
     /// Write counters to this file as JSON when done
     #[arg(long, value_name = "FILE.json")]
     stats: Option<PathBuf>,
+
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 pub fn run(args: Args) -> Result<()> {
     args.stats.as_deref().map(whole_file::check).transpose()?;
+    args.trace.check()?;
     let text = args.text.given()?;
-    let mut engine =
-        session::load(&args.model.locate()?, &args.machine.load_options(args.context.tokens(), None))?;
+    let mut options = args.machine.load_options(args.context.tokens(), None);
+    options.observer_bytes = args.trace.bytes();
+    let model = args.model.locate()?;
+    let mut engine = session::load(&model, &options)?;
     args.context.tell_if_beyond(engine.model().config().context_trained);
     let mut chat = Conversation::new(&engine, args.raw)?;
     if !args.raw && !chat.uses_template() {
         note("this model has no chat template: it goes on with the text as it is");
     }
     let manner = Manner { sampling: args.sampling.options(), tokens_max: args.length.tokens_max() };
-    let mut screen = Screen::stdout();
-    match text {
-        Some(text) => {
-            chat.ask(text);
-            let finish = chat::answer(&mut engine, &mut chat, &manner, &mut screen)?;
-            if finish == Finish::ContextFull {
-                note("(the context is full; -c gives a longer one)");
-            }
-        }
-        None => chat::talk(&mut engine, &mut chat, manner, &mut screen)?,
-    }
+    let tracing = args.trace.begin(&model, engine.model())?.map(|(tracing, observer)| {
+        engine.observe(Some(observer));
+        tracing
+    });
+    let talked = talk(&mut engine, &mut chat, manner, text);
+    // What was traced until an error is worth keeping; the error comes first all the same.
+    let traced = tracing.map_or(Ok(()), Tracing::end);
+    talked.and(traced)?;
     match &args.stats {
         Some(path) => session::write_stats(path, &engine.stats()),
         None => Ok(()),
     }
+}
+
+/// One answer to `text`, or else a conversation.
+fn talk(engine: &mut Engine, chat: &mut Conversation, manner: Manner, text: Option<String>) -> Result<()> {
+    let mut screen = Screen::stdout();
+    match text {
+        Some(text) => {
+            chat.ask(text);
+            let finish = chat::answer(engine, chat, &manner, &mut screen)?;
+            if finish == Finish::ContextFull {
+                note("(the context is full; -c gives a longer one)");
+            }
+        }
+        None => chat::talk(engine, chat, manner, &mut screen)?,
+    }
+    Ok(())
 }

@@ -1,36 +1,72 @@
 //! `adit simulate TRACE...`: what cache policies would do with recorded routes, on a pool for the whole
 //! model that is empty at first. Reads traces only; needs no model.
 
-use std::io::Write;
+mod report;
+
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use serde::Serialize;
 
 use crate::failure::Usage;
-use crate::output::Output;
-use crate::simulation::{Kind, Outcome, Trace, simulate};
+use crate::simulation::{Curves, Kind, Memory, Trace, page};
+use crate::size::ByteSize;
+use crate::whole_file;
+use report::{Case, Speed};
 
 /// What is simulated when nothing is asked for, beside half a token cycle.
 const SHARES: [f64; 3] = [0.06, 0.12, 0.25];
+/// A disk of the slower kind, where nobody names one.
+const DISK_GB_PER_S: f64 = 1.0;
 
+/// See what cache policies would do with recorded routes
+///
+/// A TRACE is one of three forms, told apart by how they begin:
+/// what `adit run --trace` and `adit bench --trace` write (docs/trace-format.md);
+/// a route trace: a line `# route_trace v1`, comments such as `# layer=0 expert_bytes=3059712`, a line of
+/// column names of which `turn`, `step`, `layer` and `expert` are read, and one row for each expert of a
+/// token's layer;
+/// or one JSON object a line for each token: {"tok": 0, "layers": [[36, 38], [51, 139]]}.
+/// The latter two may be packed with gzip. Their tokens are replayed one by one; in traces of adit's the
+/// rows of a prompt ask for their experts together, as they did, and the figures are about decoding.
+///
+/// Expected tok/s is 1 / max(disk, compute) for a token: reading its misses, or computing it, whichever
+/// takes longer. `at least` is what remains if neither overlaps the other: 1 / (disk + compute). Compute is
+/// what the trace measured, or --compute, or else nothing.
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Args {
-    /// Route traces (CSV) or traces with one JSON object a token, packed with gzip or not
+    /// Recorded routes, in any of the three forms
     #[arg(value_name = "TRACE", required = true)]
     traces: Vec<PathBuf>,
 
     /// Experts that memory holds; several with commas
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["residency", "memory"])]
     slots: Vec<u32>,
 
     /// Share of all experts that memory holds, like 0.12; several with commas [default: half of what one
     /// token uses, 0.06, 0.12 and 0.25]
-    #[arg(long, value_name = "F", value_delimiter = ',', conflicts_with = "slots")]
+    #[arg(long, value_name = "F", value_delimiter = ',', conflicts_with = "memory")]
     #[arg(value_parser = share, allow_negative_numbers = true)]
     residency: Vec<f64>,
+
+    /// Memory for the whole process, like 1500M; several with commas. Traces of adit's tell what `run` and
+    /// `plan` would make of it; of other traces it is said what is assumed
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    memory: Vec<ByteSize>,
+
+    /// Bytes of one expert, for traces that do not say
+    #[arg(long, value_name = "SIZE")]
+    expert_bytes: Option<ByteSize>,
+
+    /// What the disk reads, in GB (10^9 bytes) a second [default: 1.0]
+    #[arg(long, value_name = "GB/s", value_parser = positive, allow_negative_numbers = true)]
+    disk: Option<f64>,
+
+    /// Milliseconds that a token takes with everything in memory [default: as the trace measured]
+    #[arg(long, value_name = "MS", value_parser = positive, allow_negative_numbers = true)]
+    compute: Option<f64>,
 
     /// Policies, with commas [default: all]
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
@@ -39,6 +75,10 @@ pub struct Args {
     /// How the result is printed
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
+
+    /// Also write one page with heat maps of the experts and curves over all sizes of memory
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -52,124 +92,120 @@ fn share(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(valid).ok_or_else(|| "a share is a number above 0, up to 1".to_owned())
 }
 
-/// One trace with one number of slots.
-#[derive(Serialize)]
-struct Case {
-    trace: String,
-    layers: usize,
-    experts: usize,
-    tokens: usize,
-    /// Experts that the token with the most uses.
-    token_cycle: usize,
-    slots: usize,
-    /// Slots as a share of all experts.
-    residency: f64,
-    policies: Vec<Line>,
-}
-
-#[derive(Serialize)]
-struct Line {
-    policy: &'static str,
-    hit_rate: f64,
-    misses_per_token: f64,
-    /// Null where the trace gives no sizes. GB are 10^9 bytes.
-    gb_per_token: Option<f64>,
-    /// Share of the gap between the hit rates of LRU and the optimum; null where there is none.
-    gap_closed: Option<f64>,
+fn positive(text: &str) -> Result<f64, String> {
+    let valid = |value: &f64| *value > 0.0 && *value <= 1e9;
+    text.parse().ok().filter(valid).ok_or_else(|| "a number above 0 is needed".to_owned())
 }
 
 pub fn run(args: Args) -> Result<()> {
+    args.html.as_deref().map(whole_file::check).transpose()?;
     let kinds = if args.policy.is_empty() { Kind::value_variants() } else { &args.policy };
     // Every trace is read before anything is printed: a bad one is an error, not half of an answer.
-    let traces = args.traces.iter().map(|path| Ok((path.display().to_string(), Trace::read(path)?)));
-    let traces = traces.collect::<Result<Vec<_>>>()?;
+    let mut traces = Vec::new();
+    for path in &args.traces {
+        let mut trace = Trace::read(path)?;
+        if let (Some(size), true) = (args.expert_bytes, trace.expert_bytes.is_empty()) {
+            trace.expert_bytes = vec![size.0; trace.layers];
+        }
+        traces.push((path.display().to_string(), trace));
+    }
     let mut cases = Vec::new();
     for (name, trace) in &traces {
-        for slots in args.slots(trace)? {
-            cases.push(case(name, trace, slots, kinds));
+        let speed = args.speed(trace);
+        for size in args.sizes(name, trace)? {
+            cases.push(Case::new(name, trace, &size, kinds, speed));
         }
     }
-    let mut out = Output::stdout();
+    if let Some(path) = &args.html {
+        let curves = traces.iter().map(|(name, trace)| {
+            let Speed { disk_gb_per_s, compute_s, .. } = args.speed(trace);
+            Curves::new(name, trace, kinds, disk_gb_per_s, compute_s)
+        });
+        let page = page(&curves.collect::<Vec<_>>());
+        whole_file::write(path, |out| Ok(std::io::Write::write_all(out, page.as_bytes())?))?;
+    }
     match args.output {
-        Format::Json => {
-            serde_json::to_writer(&mut out, &serde_json::json!({ "cases": cases }))?;
-            writeln!(out)?;
-        }
-        Format::Table => cases.iter().try_for_each(|case| print(case, &mut out))?,
+        Format::Json => report::print_json(&cases),
+        Format::Table => report::print_table(&cases),
     }
-    Ok(out.flush()?)
+}
+
+/// How many slots, and why so many.
+pub struct Size {
+    pub slots: usize,
+    pub memory_bytes: Option<u64>,
+    /// What was assumed about the memory.
+    pub assumed: Option<String>,
 }
 
 impl Args {
-    fn slots(&self, trace: &Trace) -> Result<Vec<usize>> {
+    fn speed(&self, trace: &Trace) -> Speed {
+        Speed {
+            disk_gb_per_s: self.disk.unwrap_or(DISK_GB_PER_S),
+            is_disk_given: self.disk.is_some(),
+            compute_s: self.compute.map(|ms| ms / 1e3).or_else(|| trace.compute_s()),
+        }
+    }
+
+    fn sizes(&self, name: &str, trace: &Trace) -> Result<Vec<Size>> {
         let members = trace.members();
-        let of_share = |share: &f64| ((members as f64 * share).round() as usize).max(1);
+        let plain = |slots: usize| Size { slots, memory_bytes: None, assumed: None };
+        let of_share = |share: &f64| plain(((members as f64 * share).round() as usize).max(1));
         if let Some(&slots) = self.slots.iter().find(|&&slots| slots as usize > members) {
             bail!(Usage(format!("--slots {slots}: the trace's model has only {members} experts")));
         }
+        if !self.memory.is_empty() {
+            return self.memory.iter().map(|&memory| of_memory(name, trace, memory)).collect();
+        }
         Ok(match (self.slots.is_empty(), self.residency.is_empty()) {
-            (false, _) => self.slots.iter().map(|&slots| slots as usize).collect(),
+            (false, _) => self.slots.iter().map(|&slots| plain(slots as usize)).collect(),
             (true, false) => self.residency.iter().map(of_share).collect(),
             (true, true) => {
                 let half = (trace.token_cycle() / 2).max(1);
-                std::iter::once(half).chain(SHARES.iter().map(of_share)).collect()
+                std::iter::once(plain(half)).chain(SHARES.iter().map(of_share)).collect()
             }
         })
     }
 }
 
-fn case(name: &str, trace: &Trace, slots: usize, kinds: &[Kind]) -> Case {
-    let lru = simulate(trace, slots, Kind::Lru);
-    let optimum = simulate(trace, slots, Kind::Optimum);
-    let line = |&kind: &Kind| {
-        let outcome = match kind {
-            Kind::Lru => lru,
-            Kind::Optimum => optimum,
-            _ => simulate(trace, slots, kind),
-        };
-        Line::new(kind, outcome, trace, optimum.hits - lru.hits, outcome.hits as f64 - lru.hits as f64)
+/// The slots that a budget leaves.
+fn of_memory(name: &str, trace: &Trace, memory: ByteSize) -> Result<Size> {
+    let too_small = |least: u64| {
+        let least = ByteSize(least);
+        Usage(format!("--memory {memory}: the model of {name} needs {least} before it has an expert's slot"))
     };
-    Case {
-        trace: name.to_owned(),
-        layers: trace.layers,
-        experts: trace.members(),
-        tokens: trace.tokens,
-        token_cycle: trace.token_cycle(),
-        slots,
-        residency: slots as f64 / trace.members() as f64,
-        policies: kinds.iter().map(line).collect(),
+    if let Memory::Known(division) = &trace.memory {
+        let Some((chunk, slots)) = division.choose(memory.0) else {
+            let scratch = division.scratch_bytes.last().map_or(0, |&(_, bytes)| bytes);
+            let slots = (division.used as u64).saturating_mul(division.slot_bytes);
+            bail!(too_small(division.fixed_bytes.saturating_add(scratch).saturating_add(slots)));
+        };
+        let assumed = format!(
+            "{} beside the slots, steps of up to {chunk} rows, as `adit plan` divides it",
+            ByteSize(memory.0.saturating_sub((slots as u64).saturating_mul(division.slot_bytes)))
+        );
+        return Ok(Size { slots: slots.max(1), memory_bytes: Some(memory.0), assumed: Some(assumed) });
     }
-}
-
-impl Line {
-    /// `gap` and `gained` in hits: what the optimum and what this policy have beyond LRU.
-    fn new(kind: Kind, outcome: Outcome, trace: &Trace, gap: usize, gained: f64) -> Line {
-        let tokens = trace.tokens as f64;
-        Line {
-            policy: kind.name(),
-            hit_rate: outcome.hit_rate(),
-            misses_per_token: outcome.misses as f64 / tokens,
-            gb_per_token: (!trace.expert_bytes.is_empty()).then(|| outcome.bytes as f64 / 1e9 / tokens),
-            gap_closed: (gap > 0).then(|| gained / gap as f64),
-        }
+    let Some(slot_bytes) = trace.slot_bytes().filter(|&bytes| bytes > 0) else {
+        bail!(Usage(format!(
+            "--memory {memory}: {name} does not tell how large its experts are; add --expert-bytes SIZE, or \
+             give --slots or --residency instead"
+        )));
+    };
+    let (resident, assumed) = match trace.memory {
+        Memory::Backbone(bytes) => (
+            bytes,
+            format!(
+                "{} of it for the layers' other weights, as the trace says; nothing for embeddings, keys and \
+                 values and the program",
+                ByteSize(bytes)
+            ),
+        ),
+        _ => (0, "all of it for experts: the trace does not tell what else the model needs".to_owned()),
+    };
+    let slots = (memory.0.saturating_sub(resident) / slot_bytes).min(trace.members() as u64) as usize;
+    if slots == 0 {
+        bail!(too_small(resident.saturating_add(slot_bytes)));
     }
-}
-
-fn print(case: &Case, out: &mut Output) -> std::io::Result<()> {
-    let Case { trace, layers, experts, tokens, token_cycle, slots, .. } = case;
-    let percent = 100.0 * case.residency;
-    writeln!(out, "{trace}: {tokens} tokens, {layers} layers, {experts} experts, {token_cycle} a token")?;
-    writeln!(out, "{slots} slots hold {percent:.1} %")?;
-    writeln!(
-        out,
-        "  {:<9}{:>8}{:>14}{:>12}{:>12}",
-        "policy", "hits", "misses/token", "GB/token", "gap closed"
-    )?;
-    for line in &case.policies {
-        let gb = line.gb_per_token.map_or("-".to_owned(), |gb| format!("{gb:.3}"));
-        let closed = line.gap_closed.map_or("-".to_owned(), |closed| format!("{:.1} %", 100.0 * closed));
-        let (hits, misses) = (format!("{:.1} %", 100.0 * line.hit_rate), line.misses_per_token);
-        writeln!(out, "  {:<9}{hits:>8}{misses:>14.1}{gb:>12}{closed:>12}", line.policy)?;
-    }
-    writeln!(out)
+    Ok(Size { slots, memory_bytes: Some(memory.0), assumed: Some(assumed) })
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-use super::trace::{EXPERTS_MAX, LAYERS_MAX, Lines, Trace};
+use super::trace::{EXPERTS_MAX, LAYERS_MAX, Lines, Memory, Trace};
 
 const COLUMNS: [&str; 4] = ["turn", "step", "layer", "expert"];
 
@@ -25,6 +25,8 @@ struct Header {
     layers: Option<usize>,
     experts: Option<usize>,
     expert_bytes: Vec<Option<u64>>,
+    /// What stays in memory, of all layers that say so.
+    dense_bytes: Option<u64>,
 }
 
 /// `line` is the first one.
@@ -64,6 +66,7 @@ fn collect(header: Header, rows: &[Row]) -> Result<Trace> {
     trace.experts_per_layer = header.experts.unwrap_or(trace.experts_per_layer);
     // Sizes of some layers only would be no sum.
     let bytes: Option<Vec<u64>> = header.expert_bytes.into_iter().collect();
+    trace.memory = header.dense_bytes.map_or(Memory::Unknown, Memory::Backbone);
     trace.expert_bytes = bytes.filter(|bytes| bytes.len() == trace.layers).unwrap_or_default();
     Ok(trace)
 }
@@ -89,6 +92,10 @@ impl Header {
                 self.expert_bytes.resize(layer + 1, None);
             }
             self.expert_bytes[layer] = Some(number(bytes, "expert_bytes")?);
+            if let Some(bytes) = value("dense_bytes") {
+                let sum = self.dense_bytes.unwrap_or(0).saturating_add(number(bytes, "dense_bytes")?);
+                self.dense_bytes = Some(sum);
+            }
         }
         Ok(())
     }

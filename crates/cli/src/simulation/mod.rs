@@ -2,10 +2,17 @@
 //! knows the future. The policies are the pager's own. Knows no flags and prints nothing.
 
 mod csv;
+mod curves;
 mod jsonl;
 mod optimum;
+mod own;
+mod page;
 mod pool;
+mod route;
 mod trace;
 
-pub use pool::{Kind, Outcome, simulate};
-pub use trace::Trace;
+pub use curves::Curves;
+pub use page::page;
+pub use pool::{Kind, Outcomes, simulate};
+pub use route::{Route, optimum_of};
+pub use trace::{Memory, Phase, Trace};

@@ -14,3 +14,4 @@ mod run;
 mod server;
 mod simulate;
 mod tokenize;
+mod trace;

@@ -96,6 +96,62 @@ fn a_bad_trace_is_one_clear_error_and_no_figures() {
 }
 
 #[test]
+fn memory_becomes_slots_and_what_is_assumed_is_said() {
+    let home = home();
+    // 14 bytes for the layers' other weights, slots of 2 GB each.
+    let table = home.run(&["simulate", "route.csv", "--memory", "7G,100G"]).fine();
+    assert!(table.contains("3 slots hold 37.5 %") && table.contains("8 slots hold 100.0 %"), "{table}");
+    assert!(table.contains("14 B of it for the layers' other weights"), "{table}");
+    let error = home.run(&["simulate", "lines.jsonl", "--memory", "7G"]).failed(2);
+    assert!(error.contains("--expert-bytes"), "{error}");
+    let table = home.run(&["simulate", "lines.jsonl", "--memory", "7G", "--expert-bytes", "2G"]).fine();
+    assert!(table.contains("3 slots hold 37.5 %") && table.contains("all of it for experts"), "{table}");
+}
+
+#[test]
+fn a_token_takes_what_takes_longer_or_at_worst_both() {
+    let home = home();
+    let rates = |extra: &[&str]| {
+        let asked = ["simulate", "route.csv", "--slots", "2", "--policy", "lru", "-o", "json"];
+        let answer = home.run(&[&asked[..], extra].concat()).fine();
+        let case = serde_json::from_str::<serde_json::Value>(&answer).unwrap()["cases"][0].clone();
+        let line = &case["policies"][0];
+        ["expected_tok_per_s", "pessimistic_tok_per_s"].map(|key| line[key].as_f64().unwrap())
+    };
+    let near = |found: [f64; 2], expected: [f64; 2]| {
+        let close = found.iter().zip(expected).all(|(found, expected)| (found / expected - 1.0).abs() < 1e-9);
+        assert!(close, "{found:?} instead of {expected:?}");
+    };
+    // 7/3 GB a token.
+    near(rates(&["--disk", "7"]), [3.0, 3.0]);
+    near(rates(&["--disk", "7", "--compute", "500"]), [2.0, 1.2]);
+    near(rates(&["--disk", "7", "--compute", "100"]), [3.0, 1.0 / (1.0 / 3.0 + 0.1)]);
+}
+
+#[test]
+fn a_page_stands_alone_and_shows_every_trace() {
+    let home = home();
+    home.run(&["simulate", "route.csv", "lines.jsonl", "--html", "page.html"]).fine();
+    let page = std::fs::read_to_string(home.path("page.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+    for part in ["route.csv", "lines.jsonl", "one token cycle", "layer 1, expert 3: 3", "optimum", "s3fifo"] {
+        assert!(page.contains(part), "{part}");
+    }
+    for outside in ["http:", "https:", "<script", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    // Sizes are known of one of the two only, and with them the speed.
+    assert_eq!(page.matches("Expected tokens a second").count(), 1);
+    // Every element that is opened is closed.
+    for element in ["svg", "table", "tr", "td", "p", "h2", "h3", "title", "text", "body", "html", "style"] {
+        let opened =
+            page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+        assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
+    }
+    home.run(&["simulate", "route.csv", "--html", "nowhere/page.html"]).failed(1);
+}
+
+#[test]
 fn nonsense_is_wrong_usage() {
     let home = home();
     for extra in [
@@ -107,6 +163,11 @@ fn nonsense_is_wrong_usage() {
         ["--residency", "nan"],
         ["--policy", "best"],
         ["-o", "html"],
+        ["--memory", "0"],
+        ["--memory", "1M"],
+        ["--disk", "0"],
+        ["--disk", "-1"],
+        ["--compute", "nan"],
     ] {
         home.run(&["simulate", "route.csv", extra[0], extra[1]]).failed(2);
     }
