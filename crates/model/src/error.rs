@@ -29,6 +29,11 @@ pub enum ModelError {
          it is refused rather than run approximately"
     )]
     UnknownTensor { file: String, name: String, architecture: &'static str },
+    #[error(
+        "{file}: tensor `{name}` holds the experts that `{other}` and its neighbours hold as well; expected \
+         one of the two: the file is damaged, download or pack it again"
+    )]
+    ExpertsTwice { file: String, name: String, other: String },
     #[error("{file}: `{key}` is {found}, expected {expected}")]
     BadMetadata { file: String, key: String, found: String, expected: String },
     #[error(

@@ -70,10 +70,13 @@ impl Blueprint {
         Ok(Plan::make(&self.config, &self.weights, sizes, request)?)
     }
 
-    /// Bytes of the files that belong to no tensor.
+    /// Bytes before the first tensor of each file. (Padding between tensors takes no memory.)
     fn header_bytes(&self) -> u64 {
-        let tensors: u64 = self.gguf.tensors().iter().map(|tensor| tensor.bytes).sum();
-        self.gguf.bytes().saturating_sub(tensors)
+        let mut headers: Vec<u64> = self.gguf.parts().iter().map(|part| part.bytes).collect();
+        for tensor in self.gguf.tensors() {
+            headers[tensor.part] = headers[tensor.part].min(tensor.offset);
+        }
+        headers.iter().sum()
     }
 
     /// Bytes of all routed experts on disk.

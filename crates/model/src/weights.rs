@@ -195,28 +195,48 @@ impl<'a> Binder<'a> {
     fn routed(&mut self, layer: usize, experts: &Experts) -> Result<FeedForward, ModelError> {
         let (width, inner) = (self.config.width, experts.feed_forward);
         let router = self.matrix(&format!("blk.{layer}.ffn_gate_inp.weight"), experts.count, width)?;
-        let (gate, gate_part) =
-            self.experts(&format!("blk.{layer}.ffn_gate_exps.weight"), inner, width, experts)?;
-        let (up, up_part) =
-            self.experts(&format!("blk.{layer}.ffn_up_exps.weight"), inner, width, experts)?;
-        let (down, down_part) =
-            self.experts(&format!("blk.{layer}.ffn_down_exps.weight"), width, inner, experts)?;
+        let (gate, gate_part) = self.experts(layer, "gate", inner, width, experts)?;
+        let (up, up_part) = self.experts(layer, "up", inner, width, experts)?;
+        let (down, down_part) = self.experts(layer, "down", width, inner, experts)?;
         self.groups.push(Group { parts: vec![gate_part, up_part, down_part], members: experts.count as u32 });
         Ok(FeedForward::Routed { router, group: self.groups.len() - 1, gate, up, down })
     }
 
+    /// One matrix of every expert of a layer: stacked in one tensor, or each a tensor of its own, as
+    /// `adit pack` and converters of 2023 write them.
     fn experts(
         &mut self,
-        name: &str,
+        layer: usize,
+        role: &str,
         rows: usize,
         cols: usize,
         experts: &Experts,
     ) -> Result<(ExpertMatrix, Part), ModelError> {
-        let info = self.claim(name, &[cols as u64, rows as u64, experts.count as u64])?;
-        self.must_compute(info)?;
-        let member_bytes = info.bytes / experts.count as u64;
-        let part = Part { file: info.part as u32, offset: info.offset, member_bytes };
-        Ok((ExpertMatrix { kind: info.kind, rows, cols }, part))
+        let stacked = format!("blk.{layer}.ffn_{role}_exps.weight");
+        let single = |expert: usize| format!("blk.{layer}.ffn_{role}.{expert}.weight");
+        let (cols_wide, rows_wide) = (cols as u64, rows as u64);
+        // The first one may be the one that is missing.
+        if (0..2).all(|expert| self.gguf.tensor(&single(expert)).is_none()) {
+            let info = self.claim(&stacked, &[cols_wide, rows_wide, experts.count as u64])?;
+            self.must_compute(info)?;
+            let part = Part::array(info.part as u32, info.offset, info.bytes / experts.count as u64);
+            return Ok((ExpertMatrix { kind: info.kind, rows, cols }, part));
+        }
+        if self.gguf.tensor(&stacked).is_some() {
+            let (file, other) = (file_name(self.gguf), single(0));
+            return Err(ModelError::ExpertsTwice { file, name: stacked, other });
+        }
+        let first = self.claim(&single(0), &[cols_wide, rows_wide])?;
+        self.must_compute(first)?;
+        let mut places = Vec::with_capacity(experts.count);
+        for expert in 0..experts.count {
+            let info = self.claim(&single(expert), &[cols_wide, rows_wide])?;
+            if info.kind != first.kind {
+                return Err(self.wrong_type(info, first.kind.name()));
+            }
+            places.push((info.part as u32, info.offset));
+        }
+        Ok((ExpertMatrix { kind: first.kind, rows, cols }, Part::listed(places, first.bytes)))
     }
 
     fn projection(

@@ -35,7 +35,7 @@ fn measure(files: FileSet, total_mib: u64) -> Result<(), PagerError> {
 
     // As a layer asks: a handful of members at once, all of them before the next layer.
     let members = (bytes / PART_BYTES) as u32;
-    let group = Group { parts: vec![Part { file: 0, offset: 0, member_bytes: PART_BYTES }], members };
+    let group = Group { parts: vec![Part::array(0, 0, PART_BYTES)], members };
     for together in [1, 8, 32] {
         let mut pager = Pager::new(files.clone(), vec![group.clone()], 64)?;
         let mut random = 1u64;

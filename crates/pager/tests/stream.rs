@@ -2,7 +2,7 @@
 
 mod common;
 
-use adit_pager::{Group, Pager, PagerError};
+use adit_pager::{Group, Pager, PagerError, Part};
 use common::{Disk, backends, part, visit_and_check};
 
 /// Three parts in two files, at odd offsets, of odd sizes, the last member ending with its file.
@@ -48,6 +48,42 @@ fn a_member_longer_than_one_read_is_read_in_pieces() {
         visit_and_check(&mut pager, &disk, &groups, 0, &[1, 0]).unwrap();
         assert!(pager.stats().reads >= 6, "{name}: three pieces each");
     }
+}
+
+/// One group, the parts of each member elsewhere: one behind the other on blocks of their own, the same in
+/// another order, sharing blocks, apart, in two files.
+fn listed_group() -> Group {
+    let gate = vec![(0, 4096), (0, 40_960 + 8192), (0, 70_001), (0, 90_000), (1, 131_113 - 5000)];
+    let up = vec![(0, 4096 + 8192), (0, 40_960 + 16_384), (0, 75_001), (0, 120_000), (0, 150_001 - 3000)];
+    let down = vec![(0, 4096 + 12_288), (0, 40_960), (0, 78_001), (1, 13), (1, 0)];
+    let parts =
+        [(gate, 5000), (up, 3000), (down, 8192)].map(|(places, bytes)| Part::listed(places, bytes)).into();
+    Group { parts, members: 5 }
+}
+
+#[test]
+fn parts_that_touch_are_read_together_and_others_apart() {
+    let disk = odd_disk();
+    let groups = vec![Group { parts: vec![part(0, 9, 100)], members: 2 }, listed_group()];
+    for (name, io) in backends() {
+        for slots in [1, 2, 7] {
+            let mut pager = disk.pager(&io, &groups, slots);
+            for _ in 0..3 {
+                visit_and_check(&mut pager, &disk, &groups, 1, &[0, 1, 2, 3, 4]).unwrap();
+                visit_and_check(&mut pager, &disk, &groups, 0, &[1]).unwrap();
+            }
+        }
+        let Some(io) = (name != "simulated rough").then_some(io) else { continue };
+        for (member, reads) in [(0, 1), (1, 2), (2, 1), (3, 3), (4, 3)] {
+            let mut pager = disk.pager(&io, &groups, 1);
+            visit_and_check(&mut pager, &disk, &groups, 1, &[member]).unwrap();
+            assert_eq!(pager.stats().reads, reads, "{name}: member {member}");
+        }
+    }
+    let files = disk.open(&adit_pager::IoKind::Auto);
+    let blocks = |bytes: u64| bytes.next_multiple_of(files.align());
+    let apart = blocks(5000 + 4096) + blocks(3000 + 4096) + blocks(8192 + 4096);
+    assert!(Pager::slot_bytes(&files, &groups) <= apart, "a slot has room for the parts of one member");
 }
 
 #[test]
@@ -156,12 +192,13 @@ fn no_slot_and_no_room_in_the_file_are_refused() {
     let groups = odd_groups(&disk);
     let files = disk.open(&adit_pager::IoKind::Auto);
     assert!(matches!(Pager::new(files.clone(), groups, 0), Err(PagerError::NoSlots { groups: 2 })));
-    for wrong in [part(1, 130_000, 1000), part(1, u64::MAX, 10), part(0, 0, u64::MAX / 2)] {
-        let groups = vec![Group { parts: vec![wrong], members: 5 }];
+    for (offset, bytes) in [(130_000, 1000), (u64::MAX, 10), (0, u64::MAX / 2)] {
+        let wrong = part(1, offset, bytes);
+        let groups = vec![Group { parts: vec![wrong.clone()], members: 5 }];
         let _ = Pager::slot_bytes(&files, &groups);
         let Err(error) = Pager::new(files.clone(), groups, 1) else { panic!("{wrong:?} was accepted") };
         let text = error.to_string();
-        assert!(text.contains(".bin") && text.contains(&wrong.offset.to_string()), "{text}");
+        assert!(text.contains(".bin") && text.contains("bytes at offset"), "{text}");
     }
 }
 

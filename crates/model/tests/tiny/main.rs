@@ -6,3 +6,4 @@ mod damaged;
 mod identity;
 mod observer;
 mod parity;
+mod per_expert;

@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
-use adit_pager::{FileSet, Group, IoKind, IoOptions, Pager, PagerError, Part, Ready, SimConfig};
+use adit_pager::{Extent, FileSet, Group, IoKind, IoOptions, Pager, PagerError, Part, Ready, SimConfig};
 use std::path::PathBuf;
 
 /// A folder of files that no two places of look alike.
@@ -36,8 +36,8 @@ impl Disk {
 
     /// What `part` of `member` must be.
     pub fn expected(&self, part: &Part, member: u32) -> &[u8] {
-        let start = part.offset as usize + member as usize * part.member_bytes as usize;
-        &self.contents[part.file as usize][start..start + part.member_bytes as usize]
+        let Extent { file, offset, bytes } = part.extent(member);
+        &self.contents[file as usize][offset as usize..(offset + bytes) as usize]
     }
 }
 
@@ -78,7 +78,7 @@ pub fn simulated(config: SimConfig) -> IoKind {
 }
 
 pub fn part(file: u32, offset: u64, member_bytes: u64) -> Part {
-    Part { file, offset, member_bytes }
+    Part::array(file, offset, member_bytes)
 }
 
 /// Asks for `members` and compares every byte; returns the order of the visits.
