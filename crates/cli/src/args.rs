@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use adit_engine::{LoadOptions, SamplerOptions, THREADS_MAX};
-use adit_model::{IoKind, KvFormat};
+use adit_model::{IoKind, KvFormat, Scout, ScoutSet};
 use anyhow::{Context, Result, bail};
 use clap::{ValueEnum, value_parser};
 
@@ -97,6 +97,11 @@ pub struct MachineArgs {
     #[arg(long, value_name = "FORMAT", default_value = "f16")]
     kv: Kv,
 
+    /// Who may have experts read before they are needed: all, none, or of next (the next layer's gate), next2
+    /// (the one after it) and token (what a token used before) some, with commas
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = scouts)]
+    scouts: ScoutSet,
+
     /// How files are read, for comparing and testing
     #[arg(long, value_name = "KIND", default_value = "auto", hide = true)]
     io: Io,
@@ -136,6 +141,7 @@ impl MachineArgs {
                 Kv::Q8 => KvFormat::Q8_0,
             },
             chunk,
+            scouts: self.scouts,
             io: match self.io {
                 Io::Auto => IoKind::Auto,
                 Io::Uring => IoKind::Uring,
@@ -145,6 +151,20 @@ impl MachineArgs {
             observer_bytes: 0,
         }
     }
+}
+
+fn scouts(text: &str) -> Result<ScoutSet, String> {
+    match text {
+        "all" => return Ok(ScoutSet::ALL),
+        "none" => return Ok(ScoutSet::NONE),
+        _ => {}
+    }
+    text.split(',').try_fold(ScoutSet::NONE, |set, name| {
+        let scout = Scout::ALL.into_iter().find(|scout| scout.name() == name);
+        let scout =
+            scout.ok_or_else(|| "a list of next, next2 and token is needed, or all, or none".to_owned())?;
+        Ok(set.with(scout))
+    })
 }
 
 /// How long a conversation may become.

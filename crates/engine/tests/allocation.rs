@@ -11,7 +11,8 @@ use adit_engine::{ControlTokens, Detokenizer, Sampler, SamplerOptions, Tokenizer
 use adit_format::Gguf;
 use adit_format::synth::{Family, Synth, WeightTypes};
 use adit_model::{
-    Blueprint, IoKind, KvFormat, Model, ModelError, Observer, Plan, Request, Routing, Row, SimConfig, Source,
+    Blueprint, IoKind, KvFormat, Model, ModelError, Observer, Plan, Request, Routing, Row, Scout, ScoutSet,
+    SimConfig,
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -34,7 +35,7 @@ struct Watcher {
 impl Observer for Watcher {
     fn begin_step(&mut self, _rows: &[Row]) {}
 
-    fn predicted(&mut self, _layer: usize, _source: Source, _experts: &[u32]) {}
+    fn predicted(&mut self, _layer: usize, _scout: Scout, _experts: &[u32]) {}
 
     fn routed(&mut self, routing: &Routing<'_>) {
         self.residents += routing.picked.iter().filter(|&&expert| (routing.is_resident)(expert)).count();
@@ -61,6 +62,7 @@ fn plan(blueprint: &Blueprint, kv: KvFormat, roomy: bool) -> Plan {
             kv,
             chunk: Some(CHUNK),
             observer_bytes: 0,
+            scouts: ScoutSet::ALL,
         };
         match blueprint.plan(&request) {
             Ok(plan) => return plan,

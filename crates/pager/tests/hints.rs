@@ -92,7 +92,8 @@ fn a_hint_takes_no_slot_of_a_member_that_is_needed_before() {
 fn a_hint_that_cannot_be_read_is_no_error_unless_it_is_asked_for() {
     let disk = disk();
     let groups = groups();
-    let broken = Extent { file: 0, offset: groups[1].parts[0].offset + 5 * MEMBER_BYTES, bytes: 10 };
+    let start = 100 + (u64::from(MEMBERS) + 5) * MEMBER_BYTES;
+    let broken = Extent { file: 0, offset: start, bytes: 10 };
     let config = SimConfig { broken: vec![broken], ..SimConfig::default() };
     let mut pager = disk.pager(&simulated(config), &groups, 24);
     token(&mut pager, &disk, &[5], &[1, 2], &[6]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use adit_model::{Observer, Routing, Row, Source};
+use adit_model::{Observer, Routing, Row, Scout};
 
 use super::header::{Header, Layer, MAGIC, Plan};
 use super::packer::Packer;
@@ -83,7 +83,7 @@ fn watch_step(observer: &mut dyn Observer, position: usize, rows: usize) {
     let row = |at| Row { lane: 3, token: 7, position: position + at, wants_logits: at + 1 == rows };
     observer.begin_step(&(0..rows).map(row).collect::<Vec<_>>());
     for (layer, rows) in [(0, rows), (1, 1)] {
-        observer.predicted(layer, Source::Next2, &[0, 33, 39]);
+        observer.predicted(layer, Scout::Next2, &[0, 33, 39]);
         let picked: Vec<u32> = (0..rows as u32).flat_map(|row| [row % 39 + 1, 0]).collect();
         let weights = vec![0.5; picked.len()];
         let is_resident = &|expert| expert == 0;

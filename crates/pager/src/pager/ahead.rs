@@ -96,8 +96,8 @@ impl Pager {
         (-self.scores[slot] > wish.due).then(|| self.empty(slot))
     }
 
-    /// Judges what was brought for `group`, whose call begins, and what was brought for calls that never came.
-    /// Returns how many members of the call were brought by hints.
+    /// Judges what was brought for `group`, whose call begins, and what was brought for calls that never
+    /// came. Returns how many members of the call were brought by hints.
     pub(super) fn judge(&mut self, group: Option<usize>) -> u64 {
         let mut used_now = 0;
         if self.hints.brought().is_empty() {
