@@ -6,11 +6,12 @@ use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use adit_engine::{LoadOptions, SamplerOptions, THREADS_MAX};
-use adit_model::{IoKind, KvFormat, Scout, ScoutSet};
+use adit_model::{IoKind, IoOptions, KvFormat};
 use anyhow::{Context, Result, bail};
 use clap::{ValueEnum, value_parser};
 
 use crate::failure::Usage;
+use crate::probes;
 use crate::progress::note;
 use crate::pull;
 use crate::size::ByteSize;
@@ -97,14 +98,13 @@ pub struct MachineArgs {
     #[arg(long, value_name = "FORMAT", default_value = "f16")]
     kv: Kv,
 
-    /// Who may have experts read before they are needed: all, none, or of next (the next layer's gate), next2
-    /// (the one after it) and token (what a token used before) some, with commas
-    #[arg(long, value_name = "LIST", default_value = "all", value_parser = scouts)]
-    scouts: ScoutSet,
-
-    /// How files are read, for comparing and testing
-    #[arg(long, value_name = "KIND", default_value = "auto", hide = true)]
+    /// How files are read: auto as `adit probe` found best, buffered where direct reads are slow
+    #[arg(long, value_name = "KIND", default_value = "auto")]
     io: Io,
+
+    /// First file of a copy of the model on another disk, to read from as well (repeatable)
+    #[arg(long, value_name = "PATH")]
+    mirror: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -119,8 +119,12 @@ enum Kv {
 #[derive(Clone, Copy, ValueEnum)]
 enum Io {
     Auto,
+    /// io_uring or an error
     Uring,
+    /// Plain positioned reads
     Plain,
+    /// Through the page cache
+    Buffered,
 }
 
 impl MachineArgs {
@@ -141,30 +145,20 @@ impl MachineArgs {
                 Kv::Q8 => KvFormat::Q8_0,
             },
             chunk,
-            scouts: self.scouts,
-            io: match self.io {
-                Io::Auto => IoKind::Auto,
-                Io::Uring => IoKind::Uring,
-                Io::Plain => IoKind::Plain,
-            }
-            .into(),
+            io: IoOptions {
+                kind: match self.io {
+                    Io::Auto | Io::Buffered => IoKind::Auto,
+                    Io::Uring => IoKind::Uring,
+                    Io::Plain => IoKind::Plain,
+                },
+                disks: probes::known().into_iter().map(|probe| (probe.device, probe.choice())).collect(),
+                direct: matches!(self.io, Io::Buffered).then_some(false),
+                mirrors: self.mirror.clone(),
+                ..IoOptions::default()
+            },
             observer_bytes: 0,
         }
     }
-}
-
-fn scouts(text: &str) -> Result<ScoutSet, String> {
-    match text {
-        "all" => return Ok(ScoutSet::ALL),
-        "none" => return Ok(ScoutSet::NONE),
-        _ => {}
-    }
-    text.split(',').try_fold(ScoutSet::NONE, |set, name| {
-        let scout = Scout::ALL.into_iter().find(|scout| scout.name() == name);
-        let scout =
-            scout.ok_or_else(|| "a list of next, next2 and token is needed, or all, or none".to_owned())?;
-        Ok(set.with(scout))
-    })
 }
 
 /// How long a conversation may become.

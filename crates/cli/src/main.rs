@@ -7,6 +7,7 @@ mod commands;
 mod failure;
 mod interrupt;
 mod output;
+mod probes;
 mod progress;
 mod pull;
 mod session;

@@ -25,8 +25,13 @@ impl Progress {
 
     /// A bar of `total` tokens. It appears when the first of them are done, so it cannot tell their rate.
     pub fn tokens(label: &str, total: u64) -> Progress {
-        let template = "{msg} {wide_bar} {pos}/{len} tokens";
-        let style = ProgressStyle::with_template(template).expect("the template is ours");
+        Progress::counted(label, total, "tokens")
+    }
+
+    /// A bar of `total` things.
+    pub fn counted(label: &str, total: u64, unit: &str) -> Progress {
+        let template = format!("{{msg}} {{wide_bar}} {{pos}}/{{len}} {unit}");
+        let style = ProgressStyle::with_template(&template).expect("the template is ours");
         Progress(ProgressBar::new(total).with_style(style).with_message(label.to_owned()))
     }
 

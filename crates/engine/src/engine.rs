@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use adit_format::Gguf;
 use adit_model::{
-    Blueprint, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row, ScoutSet, THREADS_MAX,
+    Blueprint, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row, THREADS_MAX,
 };
 
 use crate::detokenizer::{ControlTokens, Detokenizer};
@@ -38,8 +38,6 @@ pub struct LoadOptions {
     pub io: IoOptions,
     /// What an observer of the steps will take, in bytes.
     pub observer_bytes: u64,
-    /// Who may make hints.
-    pub scouts: ScoutSet,
 }
 
 impl LoadOptions {
@@ -53,7 +51,6 @@ impl LoadOptions {
             kv: self.kv,
             chunk: self.chunk,
             observer_bytes: self.observer_bytes,
-            scouts: self.scouts,
         }
     }
 }
@@ -69,7 +66,6 @@ impl Default for LoadOptions {
             chunk: None,
             io: IoOptions::default(),
             observer_bytes: 0,
-            scouts: ScoutSet::ALL,
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::families::Family;
 use crate::forward::{Pass, Rotations, Row};
 use crate::linear::Linear;
 use crate::memory::Memory;
+use crate::mirrors;
 use crate::observe::Observer;
 use crate::plan::{FileSizes, Plan, Request};
-use crate::scout::{Scout, ScoutReport, Scouts};
 use crate::scratch::Scratch;
 use crate::weights::{FeedForward, Vector, Weights, file_name};
 
@@ -39,6 +39,7 @@ impl Blueprint {
     }
 
     pub fn from_gguf(gguf: Gguf, io: impl Into<IoOptions>) -> Result<Blueprint, ModelError> {
+        let io = io.into();
         let file = file_name(&gguf);
         // Before anything else: an architecture that adit does not know is refused by its name.
         let architecture = gguf.metadata().require_str("general.architecture")?;
@@ -48,8 +49,7 @@ impl Blueprint {
             gguf.tensor("token_embd.weight").ok_or_else(missing)?.dims.get(1).copied().unwrap_or(1);
         let config = Config::read(&file, family, gguf.metadata(), vocabulary as usize)?;
         let weights = Weights::bind(&gguf, &config)?;
-        let paths: Vec<_> = gguf.parts().iter().map(|part| part.path.clone()).collect();
-        let files = FileSet::open(&paths, io)?;
+        let files = FileSet::open_copies(&mirrors::copies(&gguf, &io.mirrors)?, io)?;
         Ok(Blueprint { gguf, config, weights, files })
     }
 
@@ -126,7 +126,6 @@ pub struct Model {
     pager: Option<Pager>,
     memory: Memory,
     scratch: Scratch,
-    scouts: Scouts,
     stats: StepStats,
     observer: Option<Box<dyn Observer>>,
 }
@@ -150,7 +149,6 @@ impl Model {
         };
         let memory = Memory::new(plan.kv, plan.context, plan.lanes)?;
         let scratch = Scratch::new(&config, &weights, plan.step_shape());
-        let scouts = Scouts::new(&config, &weights, plan.scouts);
         let groups = std::mem::take(&mut weights.groups);
         let pager = match groups.is_empty() {
             true => None,
@@ -168,7 +166,6 @@ impl Model {
             pager,
             memory,
             scratch,
-            scouts,
             stats,
             observer,
         })
@@ -222,12 +219,6 @@ impl Model {
         routed.collect()
     }
 
-    /// What each scout's hints have brought and cost; nothing for a dense model.
-    pub fn scout_reports(&self) -> [ScoutReport; Scout::ALL.len()] {
-        let accounts = self.pager.as_ref().map(Pager::hint_accounts).unwrap_or_default();
-        Scout::ALL.map(|scout| ScoutReport { scout, account: accounts[scout as usize] })
-    }
-
     pub fn step_stats(&self) -> StepStats {
         self.stats
     }
@@ -254,7 +245,6 @@ impl Model {
             scratch: &mut self.scratch,
             pager: self.pager.as_mut(),
             observer: self.observer.as_deref_mut(),
-            scouts: &mut self.scouts,
         };
         pass.run(rows, on_logits)?;
         for row in rows {

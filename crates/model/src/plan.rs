@@ -10,7 +10,6 @@ use adit_kernels::KvFormat;
 use crate::config::Config;
 use crate::machine;
 use crate::memory::KvShape;
-use crate::scout::{ScoutSet, Scouts};
 use crate::scratch::{Scratch, StepShape};
 use crate::weights::Weights;
 
@@ -47,8 +46,6 @@ pub struct Request {
     pub chunk: Option<usize>,
     /// What an observer of the steps takes.
     pub observer_bytes: u64,
-    /// Who may make hints.
-    pub scouts: ScoutSet,
 }
 
 /// Sizes that the opened files tell.
@@ -151,7 +148,6 @@ pub struct Plan {
     pub threads: usize,
     pub chunk: usize,
     pub kv: KvShape,
-    pub scouts: ScoutSet,
 }
 
 /// A budget that cannot work; says the way out first, then why, in one line.
@@ -221,11 +217,7 @@ impl Plan {
                     kv.layers
                 ),
             ),
-            term(
-                "tables",
-                sizes.overhead_bytes + Scouts::heap_bytes(config) as u64,
-                "pager counters, request queue, slot states, what scouts remember".into(),
-            ),
+            term("tables", sizes.overhead_bytes, "pager counters, request queue, slot states".into()),
         ];
         if request.observer_bytes > 0 {
             fixed.push(term(
@@ -267,7 +259,6 @@ impl Plan {
             threads: request.threads,
             chunk,
             kv,
-            scouts: request.scouts,
         })
     }
 

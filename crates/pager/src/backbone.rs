@@ -3,7 +3,8 @@
 
 use crate::{
     FileSet, PagerError,
-    disk::{Disk, Fetch},
+    disk::Disk,
+    fetch::Fetch,
     layout::{Extent, Piece, READ_BYTES_MAX, Run, coalesce},
     memory::AlignedBuf,
     slot::State,

@@ -4,9 +4,10 @@
 use crate::{
     FileSet, PagerError,
     error::Place,
+    fetch::{Fetch, reads_max},
     io,
-    layout::Piece,
     memory::{AlignedBuf, Frames},
+    pace::Pace,
     queue::{Queue, Request},
     reader,
     slot::{Failure, Slot, State},
@@ -43,15 +44,22 @@ pub(crate) struct Shared {
     /// I/O threads that have begun, and that have ended.
     pub started: AtomicUsize,
     pub ended: AtomicUsize,
+    /// Files of which a read failed while there was another copy; they are asked for last.
+    pub failing: Box<[AtomicBool]>,
     pub counters: ReadCounters,
 }
 
 /// The way to one I/O thread.
 pub(crate) struct Line {
+    /// The device that it is asked to read.
+    pub device: usize,
+    /// Reads that the thread may have in flight.
+    pub depth: usize,
     pub queue: Queue,
     /// Moves whenever the queue has grown or `stop` was set.
     pub bell: Event,
     pub watch: Watch,
+    pub pace: Pace,
 }
 
 /// Counted by the I/O threads.
@@ -70,21 +78,15 @@ pub(crate) struct ReadCounters {
 pub(crate) struct Disk {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// The I/O thread that gets the next read.
-    next_line: usize,
+    /// The I/O thread that gets the next read of each device, and the bytes each thread was asked for.
+    next_line: Box<[usize]>,
+    asked: Box<[u64]>,
     /// Reads that had been answered when the disk was found to be stalled; `u64::MAX` if it never was.
     stalled_at: AtomicU64,
 }
 
 /// How long a disk that was found to be stalled, and has answered nothing since, is waited for.
 const FAREWELL: Duration = Duration::from_millis(100);
-
-/// What a load of one slot needs, in any number of pieces.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fetch {
-    pub file: u32,
-    pub piece: Piece,
-}
 
 impl Disk {
     /// `memory_bytes` in slots of `slot_bytes`, the last of which may be shorter. `reads_per_slot`: the
@@ -95,7 +97,7 @@ impl Disk {
         slot_bytes: usize,
         reads_per_slot: usize,
     ) -> Result<Disk, PagerError> {
-        let lines = io::lines(files.io(), queue_capacity(reads_per_slot))?;
+        let lines = io::lines(files, queue_capacity(reads_per_slot * reads_max(files)))?;
         let shared = Arc::new(Shared {
             files: files.clone(),
             frames: Frames::new(AlignedBuf::new(memory_bytes)?),
@@ -107,12 +109,14 @@ impl Disk {
             died: AtomicBool::new(false),
             started: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
+            failing: (0..files.len() * files.copies()).map(|_| AtomicBool::new(false)).collect(),
             counters: ReadCounters::default(),
         });
         let mut disk = Disk {
             shared: shared.clone(),
             threads: Vec::with_capacity(shared.lines.len()),
-            next_line: 0,
+            next_line: first_lines(&shared.lines, files.devices().len()),
+            asked: shared.lines.iter().map(|_| 0).collect(),
             stalled_at: AtomicU64::new(u64::MAX),
         };
         for (line, backend) in io::backends(&shared)?.into_iter().enumerate() {
@@ -130,8 +134,8 @@ impl Disk {
 
     /// What `new` takes beside the slots' frames, in bytes.
     pub(crate) fn overhead_bytes(files: &FileSet, slots: usize, reads_per_slot: usize) -> u64 {
-        let lines = io::thread_count(files.io());
-        let per_line = queue_capacity(reads_per_slot) * Queue::CELL_BYTES // requests
+        let lines = io::thread_count(files);
+        let per_line = queue_capacity(reads_per_slot * reads_max(files)) * Queue::CELL_BYTES // requests
             + Watch::BYTES // what is under way
             + STACK_BYTES // the thread's stack
             + io::BACKEND_BYTES; // rings and tables of the backend, the thread's own bookkeeping
@@ -159,34 +163,68 @@ impl Disk {
 
     /// Whether a load of `reads` pieces can be started now.
     pub(crate) fn has_room(&self, reads: usize) -> bool {
+        let reads = reads * reads_max(&self.shared.files);
         self.shared.lines.iter().all(|line| line.queue.room() >= reads)
     }
 
-    /// Starts filling an empty slot by exactly `reads` reads, for which `has_room` said yes.
-    /// Pieces must not overlap: each byte belongs to one read.
-    pub(crate) fn load(&mut self, slot: usize, reads: usize, fetches: impl Iterator<Item = Fetch>) {
-        self.shared.slots[slot].begin(reads as u32);
+    /// Starts filling an empty slot by exactly `reads` pieces, for which `has_room` said yes. Pieces must
+    /// not overlap: each byte belongs to one read. Long ones are read in parts, as their disk likes it.
+    pub(crate) fn load<I>(&mut self, slot: usize, reads: usize, fetches: I)
+    where
+        I: Iterator<Item = Fetch> + Clone,
+    {
+        let files = self.shared.files.clone();
+        let pieces = fetches.clone().count();
+        assert!(pieces == reads, "a load has as many pieces as it said: {pieces}, not {reads}");
+        let split = fetches.flat_map(|fetch| fetch.reads(&files));
+        self.shared.slots[slot].begin(split.clone().count() as u32);
         let base = slot * self.shared.slot_bytes;
         let mut free_from = 0;
-        let mut left = reads;
-        for fetch in fetches {
-            left = left.checked_sub(1).expect("a load has as many reads as it said");
-            let piece = fetch.piece;
+        for Fetch { file, piece } in split {
             assert!(piece.at >= free_from, "pieces of a load come in order and do not overlap");
             free_from = piece.at + piece.bytes;
             assert!(free_from <= self.shared.slot_bytes as u64, "a load stays within its slot");
-            let line = &self.shared.lines[self.next_line];
-            self.next_line = (self.next_line + 1) % self.shared.lines.len();
-            line.queue.push(Request {
+            let (file, line) = self.route(file, piece.bytes);
+            self.asked[line] += piece.bytes;
+            self.shared.lines[line].queue.push(Request {
                 slot: slot as u32,
-                file: fetch.file,
+                file,
                 offset: piece.offset,
                 place: base as u64 + piece.at,
                 bytes: piece.bytes as u32,
                 wanted: piece.wanted as u32,
             });
         }
-        assert!(left == 0, "a load has as many reads as it said");
+    }
+
+    /// Which copy of a file to read, and by which thread: the one that will be done first.
+    fn route(&mut self, file: u32, bytes: u64) -> (u32, usize) {
+        let files = &self.shared.files;
+        let mut best = (file, self.next_line[files.file(file).device]);
+        if files.copies() > 1 {
+            let cost = |copy: u32| {
+                let line = self.next_line[files.file(copy).device];
+                let pace = &self.shared.lines[line].pace;
+                let ahead = self.asked[line] - pace.ended() + bytes;
+                let failing = self.shared.failing[copy as usize].load(Ordering::Relaxed);
+                (failing, pace.seconds(ahead, GUESS_BYTES_PER_S), line)
+            };
+            let order = |a: &u32, b: &u32| {
+                let (a, b) = (cost(*a), cost(*b));
+                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+            };
+            let copy = files.copies_of(file).min_by(order).expect("there is a first copy");
+            best = (copy, cost(copy).2);
+        }
+        // The device's threads take turns.
+        let lines = &self.shared.lines;
+        let device = lines[best.1].device;
+        let is_last = lines.get(best.1 + 1).is_none_or(|next| next.device != device);
+        self.next_line[device] = match is_last {
+            true => lines.iter().position(|line| line.device == device).expect("each device has a thread"),
+            false => best.1 + 1,
+        };
+        best
     }
 
     /// Tells the I/O threads about the loads since the last call.
@@ -313,6 +351,15 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// What each disk is thought to give until it has been read: equal, so that all are tried.
+const GUESS_BYTES_PER_S: f64 = 1e9;
+
+/// The first thread of each device.
+fn first_lines(lines: &[Line], devices: usize) -> Box<[usize]> {
+    let first = |device| lines.iter().position(|line| line.device == device);
+    (0..devices).map(|device| first(device).expect("each device has a thread")).collect()
 }
 
 /// Two full loads at least, so that one can be queued while another is being taken.

@@ -45,6 +45,13 @@ pub enum PagerError {
     #[error("{}: {change}; start again with a file that stays as it is", path.display())]
     FileChanged { path: PathBuf, change: FileChange },
 
+    #[error(
+        "{} is not the same as {}: {difference}; a mirror is a copy of the same files",
+        path.display(),
+        first.display()
+    )]
+    OtherMirror { path: PathBuf, first: PathBuf, difference: String },
+
     #[error("the system refused {bytes} bytes of memory: {source}; give a smaller --memory")]
     Memory { bytes: u64, source: io::Error },
 

@@ -2,8 +2,8 @@
 //! Must not know what lies in them.
 
 use crate::{
-    FileChange, PagerError, SimConfig,
-    layout::{ALIGN_MIN, Extent},
+    DiskChoice, FileChange, IoKind, IoOptions, PagerError,
+    layout::{ALIGN_MIN, Extent, READ_BYTES_MAX},
 };
 use std::{
     fs::{File, Metadata},
@@ -13,56 +13,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Which backend reads.
-#[derive(Clone, Debug, Default)]
-pub enum IoKind {
-    /// io_uring where the system allows it, else plain reads.
-    #[default]
-    Auto,
-    /// io_uring or an error.
-    Uring,
-    /// Positioned reads by a few threads.
-    Plain,
-    /// True bytes by way of a seeded, faulty disk.
-    Simulated(SimConfig),
-}
-
-/// How long a disk may leave all reads unanswered before that is an error. A disk that sleeps wakes up
-/// within 10 s; the kernel tries for as long as 30 s before it calls a disk dead.
-pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How files are read.
-#[derive(Clone, Debug)]
-pub struct IoOptions {
-    pub kind: IoKind,
-    /// How long a disk may leave all reads unanswered before that is an error.
-    pub read_timeout: Duration,
-}
-
-impl Default for IoOptions {
-    fn default() -> IoOptions {
-        IoOptions { kind: IoKind::default(), read_timeout: READ_TIMEOUT }
-    }
-}
-
-impl From<IoKind> for IoOptions {
-    fn from(kind: IoKind) -> IoOptions {
-        IoOptions { kind, ..IoOptions::default() }
-    }
-}
-
-impl From<&IoKind> for IoOptions {
-    fn from(kind: &IoKind) -> IoOptions {
-        kind.clone().into()
-    }
-}
-
-impl From<&IoOptions> for IoOptions {
-    fn from(options: &IoOptions) -> IoOptions {
-        options.clone()
-    }
-}
-
 /// One open file.
 pub(crate) struct OpenFile {
     pub path: PathBuf,
@@ -70,6 +20,8 @@ pub(crate) struct OpenFile {
     pub bytes: u64,
     /// Reads pass the page cache by: offsets, lengths and memory must be aligned.
     pub direct: bool,
+    /// Which of the set's devices it lies on.
+    pub device: usize,
     identity: Identity,
 }
 
@@ -95,6 +47,9 @@ impl Identity {
 }
 
 /// The files that extents point into, by number. Cheap to clone; all clones share the descriptors.
+///
+/// There may be several copies of all of them, mirrors of each other. Numbers of files name the first copy;
+/// inside the pager file `f` of copy `c` of `n` files is `c * n + f`.
 #[derive(Clone)]
 pub struct FileSet {
     inner: Arc<Inner>,
@@ -102,47 +57,64 @@ pub struct FileSet {
 
 struct Inner {
     files: Vec<OpenFile>,
+    /// Files of one copy.
+    count: usize,
+    devices: Vec<Device>,
     /// Never `Auto`.
     io: IoKind,
     read_timeout: Duration,
     align: u64,
 }
 
+/// A disk, as far as we can tell: what files of one device number lie on.
+pub(crate) struct Device {
+    /// `st_dev`; on a simulated disk the number of the copy, on systems without such numbers 0.
+    number: u64,
+    pub choice: DiskChoice,
+}
+
 impl FileSet {
+    /// Opens the only copy of some files. `options.mirrors` is not looked at.
     pub fn open(paths: &[PathBuf], options: impl Into<IoOptions>) -> Result<FileSet, PagerError> {
-        let IoOptions { kind, read_timeout } = options.into();
-        let io = crate::io::choose(&kind)?;
-        let simulated = matches!(io, IoKind::Simulated(_));
-        let mut files = Vec::with_capacity(paths.len());
-        let mut align = ALIGN_MIN;
-        for path in paths {
-            let failed = |source| PagerError::Open { path: path.clone(), source };
-            let direct = if simulated { None } else { open_direct(path) };
-            let (file, direct_align) = match direct {
-                Some((file, own_align)) => (file, Some(own_align)),
-                None => (open_buffered(path).map_err(failed)?, None),
-            };
-            let metadata = file.metadata().map_err(failed)?;
-            if !metadata.is_file() {
-                return Err(failed(io::Error::other("it is not a file")));
+        FileSet::open_copies(&[paths.to_vec()], options)
+    }
+
+    /// Opens copies of the same files, in the same order; the first has the names that errors tell first.
+    /// Reads go to all copies, in proportion to the speed of their disks, and to another copy when they fail.
+    /// Refuses copies of other sizes; that the bytes are the same is for the caller to know.
+    pub fn open_copies(
+        copies: &[Vec<PathBuf>],
+        options: impl Into<IoOptions>,
+    ) -> Result<FileSet, PagerError> {
+        let options = options.into();
+        let io = crate::io::choose(&options.kind)?;
+        let count = copies.first().map_or(0, Vec::len);
+        let mut inner = Inner {
+            files: Vec::with_capacity(copies.len() * count),
+            count,
+            devices: Vec::new(),
+            io,
+            read_timeout: options.read_timeout,
+            align: ALIGN_MIN,
+        };
+        for (copy, paths) in copies.iter().enumerate() {
+            assert_eq!(paths.len(), count, "a copy has all files");
+            for path in paths {
+                inner.open(path, copy, &options)?;
             }
-            align = align.max(direct_align.unwrap_or(ALIGN_MIN));
-            files.push(OpenFile {
-                path: path.clone(),
-                file,
-                bytes: metadata.len(),
-                direct: simulated || direct_align.is_some(),
-                identity: Identity::of(&metadata),
-            });
         }
-        Ok(FileSet { inner: Arc::new(Inner { files, io, read_timeout, align }) })
+        Ok(FileSet { inner: Arc::new(inner) })
     }
 
     /// Error when a file was cut, grown, rewritten or removed since it was opened. Reads through the
     /// open descriptors stay safe either way; this tells a user early and by name.
     pub fn check_unchanged(&self) -> Result<(), PagerError> {
         for (number, file) in self.inner.files.iter().enumerate() {
-            if let Some(change) = self.change_of(number as u32) {
+            let Some(change) = self.change_of(number as u32) else { continue };
+            // A mirror on a disk that was removed is not missed.
+            let is_gone = |change: &FileChange| matches!(change, FileChange::Gone { .. });
+            let mut others = self.copies_of(number as u32).skip(1);
+            if !is_gone(&change) || others.all(|other| self.change_of(other).is_some()) {
                 return Err(PagerError::FileChanged { path: file.path.clone(), change });
             }
         }
@@ -180,12 +152,40 @@ impl FileSet {
         self.inner.files.iter().all(|file| file.direct)
     }
 
+    /// Files of one copy.
     pub fn len(&self) -> usize {
-        self.inner.files.len()
+        self.inner.count
     }
 
     pub fn is_empty(&self) -> bool {
-        self.inner.files.is_empty()
+        self.inner.count == 0
+    }
+
+    /// How many copies there are of each file.
+    pub fn copies(&self) -> usize {
+        self.inner.files.len().checked_div(self.inner.count).unwrap_or(1)
+    }
+
+    /// The numbers of all copies of a file, this one first.
+    pub(crate) fn copies_of(&self, file: u32) -> impl Iterator<Item = u32> + use<> {
+        let (all, count) = (self.inner.files.len() as u32, self.inner.count as u32);
+        (0..all / count).map(move |copy| (file + copy * count) % all)
+    }
+
+    /// The disks that the files lie on.
+    pub(crate) fn devices(&self) -> &[Device] {
+        &self.inner.devices
+    }
+
+    /// The shortest parts that the files' disks like a long read to be split into.
+    pub(crate) fn read_bytes_min(&self) -> u64 {
+        let sizes = self.inner.devices.iter().map(|device| device.choice.read_bytes);
+        sizes.min().unwrap_or(READ_BYTES_MAX).max(self.inner.align)
+    }
+
+    /// How the disk of the first file is read.
+    pub fn choice(&self) -> DiskChoice {
+        self.inner.devices.first().map_or_else(DiskChoice::default, |device| device.choice)
     }
 
     /// The length of a file when it was opened.
@@ -245,6 +245,53 @@ impl FileSet {
     }
 }
 
+impl Inner {
+    fn open(&mut self, path: &Path, copy: usize, options: &IoOptions) -> Result<(), PagerError> {
+        let failed = |source| PagerError::Open { path: path.into(), source };
+        let simulated = matches!(self.io, IoKind::Simulated(_));
+        let buffered = open_buffered(path).map_err(failed)?;
+        let metadata = buffered.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(io::Error::other("it is not a file")));
+        }
+        let identity = Identity::of(&metadata);
+        let number = match (simulated, identity.number) {
+            (true, _) => copy as u64,
+            (false, number) => number.map_or(0, |(device, _)| device),
+        };
+        let choice = options.choice_for(number);
+        let direct = if choice.direct && !simulated { open_direct(path) } else { None };
+        let (file, direct_align) = match direct {
+            Some((file, own_align)) => (file, Some(own_align)),
+            None => (buffered, None),
+        };
+        if let Some(first) = self.files.get(self.files.len() % self.count).filter(|_| copy > 0)
+            && first.bytes != metadata.len()
+        {
+            return Err(PagerError::OtherMirror {
+                path: path.into(),
+                first: first.path.clone(),
+                difference: format!("it has {} bytes, not {}", metadata.len(), first.bytes),
+            });
+        }
+        let known = self.devices.iter().position(|device| device.number == number);
+        let device = known.unwrap_or_else(|| {
+            self.devices.push(Device { number, choice });
+            self.devices.len() - 1
+        });
+        self.align = self.align.max(direct_align.unwrap_or(ALIGN_MIN));
+        self.files.push(OpenFile {
+            path: path.into(),
+            file,
+            bytes: metadata.len(),
+            direct: simulated || direct_align.is_some(),
+            device,
+            identity,
+        });
+        Ok(())
+    }
+}
+
 /// Buffered: without read-ahead, which would read what no token asked for.
 fn open_buffered(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
@@ -258,7 +305,7 @@ fn open_buffered(path: &Path) -> io::Result<File> {
 /// The file and the alignment that direct reads of it need; None where they do not work.
 #[cfg(target_os = "linux")]
 fn open_direct(path: &Path) -> Option<(File, u64)> {
-    use crate::{layout::READ_BYTES_MAX, memory::AlignedBuf};
+    use crate::memory::AlignedBuf;
     use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
     use std::os::unix::fs::OpenOptionsExt;
 

@@ -4,7 +4,7 @@
 
 use crate::{
     FileSet, PagerError,
-    disk::Fetch,
+    fetch::Fetch,
     layout::{Extent, Frame, Run, frame, piece_count, pieces},
 };
 use std::ops::Range;

@@ -1,8 +1,9 @@
 //! The I/O thread: takes requests, keeps the backend busy, continues short reads, retries errors, and
 //! tells the slot. Allocates nothing. Must not know what a slot holds or who waits for it.
 //!
-//! A read that fails is tried again after a rest, [`RESTS`], during which other reads go on. A read that
-//! never returns keeps its place in the table for ever: nobody else may use its memory.
+//! A read that fails is tried again after a rest, [`RESTS`], during which other reads go on, and at last
+//! from another copy of the file, if there is one. A read that never returns keeps its place in the table
+//! for ever: nobody else may use its memory.
 
 use crate::{
     ReadCause,
@@ -34,6 +35,8 @@ struct Flight {
     /// Bytes that have arrived, as far as a next read may continue them.
     got: u64,
     failed_attempts: u32,
+    /// Copies of the file that have been given up.
+    failed_copies: usize,
     /// Why the last try failed, and until when the disk is left alone; None while it is being read.
     resting: Option<(ReadCause, Instant)>,
 }
@@ -124,7 +127,8 @@ impl Drop for DeathNote<'_> {
 pub(crate) fn run(shared: &Shared, line: usize, backend: Box<dyn Io>) {
     let mut note = DeathNote { shared, asked_to_end: false };
     let flights = Flights::new(backend.depth());
-    let mut reader = Reader { shared, line: &shared.lines[line], flights, backend, tries: 0 };
+    let mut reader =
+        Reader { shared, line: &shared.lines[line], flights, backend, tries: 0, busy_since: None };
     shared.started.fetch_add(1, Ordering::Release);
     shared.changed.notify();
     reader.serve();
@@ -139,6 +143,8 @@ struct Reader<'a> {
     flights: Flights,
     /// Reads given to the backend so far.
     tries: u64,
+    /// Where the pace matters: when the last read ended, or the first one began after none was under way.
+    busy_since: Option<Instant>,
 }
 
 impl Reader<'_> {
@@ -153,6 +159,9 @@ impl Reader<'_> {
             }
             while !stop && !self.flights.is_full() {
                 let Some(request) = line.queue.pop() else { break };
+                if self.flights.is_empty() && self.shared.files.copies() > 1 {
+                    self.busy_since = Some(Instant::now());
+                }
                 let ticket = self.flights.acquire(request);
                 self.start(ticket);
             }
@@ -237,7 +246,26 @@ impl Reader<'_> {
             self.line.watch.end(done.ticket);
             return self.flights.rest(done.ticket, cause, Instant::now() + rest);
         }
-        self.give_up(done.ticket, cause);
+        if !self.turn_to_another_copy(done.ticket) {
+            self.give_up(done.ticket, cause);
+        }
+    }
+
+    /// Reads from the next copy of the file what has not arrived, if there is a copy that did not fail.
+    fn turn_to_another_copy(&mut self, ticket: usize) -> bool {
+        let files = &self.shared.files;
+        let flight = self.flights.get(ticket);
+        flight.failed_copies += 1;
+        if flight.failed_copies == files.copies() {
+            return false;
+        }
+        self.shared.failing[flight.request.file as usize].store(true, Ordering::Relaxed);
+        flight.request.file = files.copies_of(flight.request.file).nth(1).expect("there is another copy");
+        flight.failed_attempts = 0;
+        // The disk of that copy may be read in longer units only.
+        flight.got = align_down(flight.got, files.align());
+        self.start(ticket);
+        true
     }
 
     fn give_up(&mut self, ticket: usize, cause: ReadCause) {
@@ -253,7 +281,12 @@ impl Reader<'_> {
 
     /// The flight is over; its slot is told, and the engine if the slot's load is complete.
     fn settle(&mut self, ticket: usize, failure: Option<Failure>) {
-        let slot = self.flights.get(ticket).request.slot;
+        let Request { slot, bytes, .. } = self.flights.get(ticket).request;
+        if let Some(since) = self.busy_since {
+            let now = Instant::now();
+            self.line.pace.add(bytes.into(), (now - since).as_nanos() as u64);
+            self.busy_since = Some(now);
+        }
         self.flights.release(ticket);
         self.line.watch.end(ticket);
         if self.shared.slots[slot as usize].read_ended(failure) {

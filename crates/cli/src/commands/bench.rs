@@ -39,7 +39,7 @@ pub struct Args {
     /// a list `results` has for each kind of product: isa, format, bits_per_weight, weight_rows, cols, rows,
     /// seconds (of one product), weight_bytes, ops, gb_per_s, memory_gb_per_s (roof), memory_share,
     /// gop_per_s, peak_gop_per_s (roof), peak_share, bound (memory, integers or floats), bound_share.
-    #[arg(long, conflicts_with_all = ["model", "prompt", "generate", "depth", "memory", "kv", "io", "trace"])]
+    #[arg(long, conflicts_with_all = MODEL_FLAGS)]
     kernels: bool,
 
     #[command(flatten)]
@@ -75,6 +75,10 @@ pub struct Args {
     #[command(flatten)]
     trace: TraceArgs,
 }
+
+/// Flags that mean something with a model only.
+const MODEL_FLAGS: [&str; 9] =
+    ["model", "prompt", "generate", "depth", "memory", "kv", "io", "mirror", "trace"];
 
 const TOKENS_MAX: i64 = 1 << 24;
 

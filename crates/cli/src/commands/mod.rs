@@ -7,6 +7,7 @@ mod info;
 mod logits;
 mod perplexity;
 mod plan;
+mod probe;
 mod pull;
 mod run;
 mod simulate;
@@ -26,6 +27,8 @@ pub enum Command {
     Info(info::Args),
     /// Show where the memory would go, and what speed the disk allows
     Plan(plan::Args),
+    /// Measure a disk, and remember how it is read best
+    Probe(probe::Args),
     /// Measure prefill and decoding, as llama-bench does
     Bench(bench::Args),
     /// Measure how well a model foresees a text, as llama-perplexity does
@@ -48,6 +51,7 @@ impl Command {
             Command::Pull(args) => pull::run(args),
             Command::Info(args) => info::run(args),
             Command::Plan(args) => plan::run(args),
+            Command::Probe(args) => probe::run(args),
             Command::Bench(args) => bench::run(args),
             Command::Perplexity(args) => perplexity::run(args),
             Command::Logits(args) => logits::run(args),

@@ -12,6 +12,7 @@ use anyhow::Result;
 
 use crate::args::{ContextArgs, MachineArgs, ModelArgs};
 use crate::output::Output;
+use crate::probes;
 use crate::size::ByteSize;
 
 /// Long enough for a disk to show its pace, short enough to wait for.
@@ -36,7 +37,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let options = args.machine.load_options(args.context.tokens(), None);
-    let gguf = Gguf::open(&args.model.locate()?)?;
+    let path = args.model.locate()?;
+    let gguf = Gguf::open(&path)?;
     // Whoever runs the model keeps its vocabulary, so the sum must count it; a file without one can be
     // planned all the same.
     let _vocabulary = Tokenizer::from_metadata(gguf.metadata());
@@ -50,6 +52,9 @@ pub fn run(args: Args) -> Result<()> {
         out.flush()?;
         let disk = Disk::measure(&blueprint, &plan, &options.io)?;
         print_speed(&blueprint, &plan, &disk, &mut out)?;
+        if let Some(probe) = probes::of_path(&path) {
+            writeln!(out, "probed {}: {probe}", probe.age())?;
+        }
     }
     Ok(out.flush()?)
 }

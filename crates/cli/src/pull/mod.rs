@@ -5,7 +5,7 @@
 //! inside a model file but its first four bytes.
 
 mod alias;
-mod cache;
+pub mod cache;
 mod digest;
 mod http;
 mod landing;

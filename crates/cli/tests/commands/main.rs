@@ -9,6 +9,7 @@ mod info;
 mod logits;
 mod perplexity;
 mod plan;
+mod probe;
 mod pull;
 mod run;
 mod server;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Request, Row, ScoutSet};
+use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Request, Row};
 
 /// How one run differs from another; none of it may change a bit of the result.
 #[derive(Debug, Clone)]
@@ -12,12 +12,11 @@ pub struct Run {
     pub chunk: usize,
     pub io: IoKind,
     pub kv: KvFormat,
-    pub scouts: ScoutSet,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Run { memory: None, threads: 2, chunk: 7, io: IoKind::Auto, kv: KvFormat::F32, scouts: ScoutSet::ALL }
+        Run { memory: None, threads: 2, chunk: 7, io: IoKind::Auto, kv: KvFormat::F32 }
     }
 }
 
@@ -29,8 +28,8 @@ impl Run {
     }
 
     pub fn request(&self) -> Request {
-        let Run { memory, threads, chunk, kv, scouts, .. } = *self;
-        Request { memory, context: 256, lanes: 1, threads, kv, chunk: Some(chunk), scouts, observer_bytes: 0 }
+        let Run { memory, threads, chunk, kv, .. } = *self;
+        Request { memory, context: 256, lanes: 1, threads, kv, chunk: Some(chunk), observer_bytes: 0 }
     }
 
     /// Logits of all positions, one row after the other.

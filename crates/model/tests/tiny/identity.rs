@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{self, Run, tokens};
 use adit_format::TensorType;
 use adit_format::synth::{Family, Synth, WeightTypes};
-use adit_model::{Blueprint, IoKind, IoOptions, KvFormat, Model, ModelError, Scout, ScoutSet, SimConfig};
+use adit_model::{Blueprint, IoKind, IoOptions, KvFormat, Model, ModelError, SimConfig};
 
 /// Enough experts that the smallest budget holds a small part of them.
 fn many_experts(folder: &Path, family: Family, types: WeightTypes) -> PathBuf {
@@ -52,28 +52,6 @@ fn every_budget_gives_the_same_bits() {
             assert!(logits == everything, "{types:?} with {more} slots above the smallest budget");
         }
     }
-}
-
-#[test]
-fn every_set_of_scouts_gives_the_same_bits() {
-    let folder = tempfile::tempdir().unwrap();
-    let tokens = tokens(90);
-    let path = many_experts(folder.path(), Family::Qwen3Moe, WeightTypes::mixed());
-    let everything = Run::default().logits(&path, &tokens);
-    let sets = Scout::ALL.map(|scout| ScoutSet::NONE.with(scout));
-    let mut issued = [0; Scout::ALL.len()];
-    for scouts in [ScoutSet::NONE, ScoutSet::ALL].into_iter().chain(sets) {
-        for (chunk, more) in [(1, 3), (1, 12), (7, 17), (64, 17)] {
-            let run = Run { scouts, chunk, ..Run::default() };
-            let mut model = load_with_slots(&run, &path, more);
-            assert!(common::logits_of(&mut model, chunk, &tokens) == everything, "{scouts:?}, chunk {chunk}");
-            for (issued, report) in issued.iter_mut().zip(model.scout_reports()) {
-                assert!(scouts.has(report.scout) || report.account.issued == 0, "{report:?}");
-                *issued += report.account.issued;
-            }
-        }
-    }
-    assert!(issued.iter().all(|&issued| issued > 0), "every scout has made hints: {issued:?}");
 }
 
 #[test]
@@ -194,7 +172,7 @@ fn a_disk_that_answers_no_more_ends_the_step_with_an_error() {
     let experts = gguf.tensor("blk.1.ffn_up_exps.weight").unwrap();
     let lost = vec![adit_pager::Extent { file: 0, offset: experts.offset, bytes: experts.bytes }];
     let kind = IoKind::Simulated(SimConfig { lost, ..SimConfig::default() });
-    let io = IoOptions { kind, read_timeout: Duration::from_millis(50) };
+    let io = IoOptions { kind, read_timeout: Duration::from_millis(50), ..IoOptions::default() };
     let blueprint = Blueprint::open(&path, io).unwrap();
     let plan = blueprint.plan(&Run::default().request()).unwrap();
     // The backbone may share a page with an expert.
@@ -203,6 +181,37 @@ fn a_disk_that_answers_no_more_ends_the_step_with_an_error() {
         Err(error) => error,
     };
     assert!(error.to_string().contains(".gguf: the read at offset"), "{error}");
+}
+
+#[test]
+fn a_mirror_gives_the_same_bits_also_with_one_copy_dead_and_another_model_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(20);
+    let synth = Synth { layers: 3, experts: 16, experts_used: 3, parts: 2, ..Synth::new(Family::Qwen3Moe) };
+    let path = synth.write(&folder.path().join("model.gguf")).unwrap();
+    let mirror_at = folder.path().join("mirror");
+    std::fs::create_dir(&mirror_at).unwrap();
+    let mirror = synth.write(&mirror_at.join("model.gguf")).unwrap();
+    let reference = Run::default().logits(&path, &tokens);
+    let dead = |copy: u32| {
+        let whole = |file| adit_pager::Extent { file, offset: 0, bytes: 1 << 40 };
+        IoKind::Simulated(SimConfig {
+            reorder: true,
+            broken: vec![whole(copy * 2), whole(copy * 2 + 1)],
+            ..SimConfig::default()
+        })
+    };
+    for kind in [IoKind::Auto, IoKind::Plain, dead(0), dead(1)] {
+        let io = IoOptions { kind: kind.clone(), mirrors: vec![mirror.clone()], ..IoOptions::default() };
+        let blueprint = Blueprint::open(&path, io).unwrap();
+        let plan = blueprint.plan(&Run::default().request()).unwrap();
+        let mut model = Model::load(blueprint, plan, &mut |_| {}).unwrap();
+        assert!(common::logits_of(&mut model, 7, &tokens) == reference, "{kind:?}");
+    }
+    let other = Synth { context: synth.context + 1, ..synth }.write(&folder.path().join("other.gguf"));
+    let io = IoOptions { mirrors: vec![other.unwrap()], ..IoOptions::default() };
+    let Err(error) = Blueprint::open(&path, io) else { panic!("another model was taken for a mirror") };
+    assert!(error.to_string().contains("other") && error.to_string().contains("mirror"), "{error}");
 }
 
 #[test]

@@ -9,8 +9,9 @@ mod uring;
 pub use simulated::SimConfig;
 
 use crate::{
-    IoKind, PagerError, ReadCause,
+    DiskChoice, FileSet, IoKind, PagerError, ReadCause,
     disk::{Line, Shared},
+    pace::Pace,
     queue::Queue,
     reader::RESTS,
     wake::Event,
@@ -85,10 +86,26 @@ pub(crate) fn choose(io: &IoKind) -> Result<IoKind, PagerError> {
     }
 }
 
-/// The ways to the I/O threads that `backends` will want, with queues of `capacity`.
-pub(crate) fn lines(io: &IoKind, capacity: usize) -> Result<Box<[Line]>, PagerError> {
-    (0..thread_count(io))
-        .map(|_| Ok(Line { queue: Queue::new(capacity), bell: bell(io)?, watch: Watch::new() }))
+/// The ways to the I/O threads that `backends` will want, with queues of `capacity`: the threads of each
+/// device stand together, in the order of the devices.
+pub(crate) fn lines(files: &FileSet, capacity: usize) -> Result<Box<[Line]>, PagerError> {
+    let devices = files.devices().iter().enumerate();
+    let of_device = |(device, choice): (usize, DiskChoice)| {
+        std::iter::repeat_n((device, choice), threads(files.io(), choice))
+    };
+    devices
+        .map(|(number, device)| (number, device.choice))
+        .flat_map(of_device)
+        .map(|(device, choice)| {
+            Ok(Line {
+                device,
+                depth: choice.depth,
+                queue: Queue::new(capacity),
+                bell: bell(files.io())?,
+                watch: Watch::new(),
+                pace: Pace::default(),
+            })
+        })
         .collect()
 }
 
@@ -105,20 +122,25 @@ fn bell(io: &IoKind) -> Result<Event, PagerError> {
 
 /// The backends of one set of files, one for each I/O thread.
 pub(crate) fn backends(shared: &Arc<Shared>) -> Result<Vec<Box<dyn Io>>, PagerError> {
-    let backend = |_line: usize| match shared.files.io() {
-        IoKind::Simulated(config) => Ok(simulated::Simulated::boxed(shared.clone(), config.clone())),
+    let backend = |line: usize| match shared.files.io() {
+        IoKind::Simulated(config) => Ok(simulated::Simulated::boxed(shared.clone(), config, line)),
         #[cfg(all(target_os = "linux", not(loom)))]
-        IoKind::Uring => uring::Uring::boxed(shared.clone(), _line),
+        IoKind::Uring => uring::Uring::boxed(shared.clone(), line),
         _ => Ok(plain::Plain::boxed(shared.clone())),
     };
     (0..shared.lines.len()).map(backend).collect()
 }
 
 /// How many I/O threads `backends` wants.
-pub(crate) fn thread_count(io: &IoKind) -> usize {
+pub(crate) fn thread_count(files: &FileSet) -> usize {
+    files.devices().iter().map(|device| threads(files.io(), device.choice)).sum()
+}
+
+/// How many I/O threads one device has.
+fn threads(io: &IoKind, choice: DiskChoice) -> usize {
     match io {
         IoKind::Simulated(_) | IoKind::Uring => 1,
-        IoKind::Auto | IoKind::Plain => plain::THREADS,
+        IoKind::Auto | IoKind::Plain => choice.depth.min(plain::THREADS),
     }
 }
 

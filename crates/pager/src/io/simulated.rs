@@ -66,8 +66,9 @@ struct Pending {
 const NEVER: u64 = u64::MAX;
 
 impl Simulated {
-    pub(crate) fn boxed(shared: Arc<Shared>, config: SimConfig) -> Box<dyn Io> {
-        let random = config.seed;
+    pub(crate) fn boxed(shared: Arc<Shared>, config: &SimConfig, line: usize) -> Box<dyn Io> {
+        let config = config.clone();
+        let random = config.seed.wrapping_add(line as u64);
         let in_flight = Vec::with_capacity(DEPTH_MAX);
         Box::new(Simulated { shared, config, random, step: 0, reads_started: 0, times_broken: 0, in_flight })
     }

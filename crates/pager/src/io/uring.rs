@@ -9,18 +9,12 @@ use crate::{PagerError, ReadCause, disk::Shared, layout::READ_BYTES_MAX, wake::E
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::{io, os::fd::RawFd, sync::Arc, time::Duration};
 
-/// Reads in flight. Enough to keep an SSD busy with reads of a megabyte (the `disk` example measures
-/// it); more would only make the first of them later.
-const DEPTH: usize = 16;
-
-/// All reads, the poll of the bell, and room for one more of each while they are replaced.
-const ENTRIES: u32 = 2 * (DEPTH as u32 + 1);
-
 /// `user_data` of the poll that ends when the bell rings; tickets are small.
 const BELL: u64 = u64::MAX;
 
 pub(crate) struct Uring {
     ring: IoUring,
+    depth: usize,
     shared: Arc<Shared>,
     bell: RawFd,
     /// A poll of the bell is in flight.
@@ -30,7 +24,7 @@ pub(crate) struct Uring {
 
 /// Whether this system lets us use io_uring, with all that `Uring` needs.
 pub(crate) fn check() -> io::Result<()> {
-    let ring = build()?;
+    let ring = build(1)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed = [opcode::Read::CODE, opcode::PollAdd::CODE];
@@ -43,18 +37,21 @@ pub(crate) fn check() -> io::Result<()> {
 
 /// Without interrupting the I/O thread for completions, which it waits for anyway; older kernels do
 /// not know that flag.
-fn build() -> io::Result<IoUring> {
-    IoUring::builder().setup_coop_taskrun().build(ENTRIES).or_else(|_| IoUring::new(ENTRIES))
+fn build(depth: usize) -> io::Result<IoUring> {
+    // All reads, the poll of the bell, and room for one more of each while they are replaced.
+    let entries = 2 * (depth as u32 + 1);
+    IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))
 }
 
 impl Uring {
     pub(crate) fn boxed(shared: Arc<Shared>, line: usize) -> Result<Box<dyn Io>, PagerError> {
         let refused = |source| PagerError::Unavailable { backend: "io_uring", source };
-        let ring = build().map_err(refused)?;
+        let depth = shared.lines[line].depth;
+        let ring = build(depth).map_err(refused)?;
         let files: Vec<RawFd> = shared.files.descriptors().collect();
         ring.submitter().register_files(&files).map_err(refused)?;
         let bell = shared.lines[line].bell.descriptor().expect("the bell of a ring has a descriptor");
-        Ok(Box::new(Uring { ring, shared, bell, bell_is_watched: false, in_flight: 0 }))
+        Ok(Box::new(Uring { ring, depth, shared, bell, bell_is_watched: false, in_flight: 0 }))
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -91,11 +88,11 @@ const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 
 impl Io for Uring {
     fn depth(&self) -> usize {
-        DEPTH
+        self.depth
     }
 
     fn start(&mut self, read: Read) {
-        assert!(read.bytes as u64 <= READ_BYTES_MAX && self.in_flight < DEPTH);
+        assert!(read.bytes as u64 <= READ_BYTES_MAX && self.in_flight < self.depth);
         let memory = self.shared.frames.pointer(read.place, read.bytes);
         let file = types::Fixed(read.file);
         let entry = opcode::Read::new(file, memory, read.bytes as u32).offset(read.offset).build();
