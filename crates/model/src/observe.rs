@@ -62,5 +62,6 @@ pub struct Routing<'a> {
     pub weights: &'a [f32],
     /// Bytes that will be read for the experts that are not resident, each counted once.
     pub missing_bytes: u64,
+    /// Whether an expert has a slot, its bytes there or on their way because of a hint.
     pub is_resident: &'a dyn Fn(u32) -> bool,
 }
