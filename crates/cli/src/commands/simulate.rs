@@ -3,20 +3,21 @@
 
 mod report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::failure::Usage;
+use crate::probes::{self, Known};
 use crate::simulation::{Curves, Kind, Memory, Trace, page};
 use crate::size::ByteSize;
 use crate::whole_file;
-use report::{Case, Speed};
+use report::{Case, DiskSource, Speed};
 
 /// What is simulated when nothing is asked for, beside half a token cycle.
 const SHARES: [f64; 3] = [0.06, 0.12, 0.25];
-/// A disk of the slower kind, where nobody names one.
+/// A disk of the slower kind, where nobody names one and none was probed.
 const DISK_GB_PER_S: f64 = 1.0;
 
 /// See what cache policies would do with recorded routes
@@ -60,7 +61,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     expert_bytes: Option<ByteSize>,
 
-    /// What the disk reads, in GB (10^9 bytes) a second [default: 1.0]
+    /// What the disk reads, in GB (10^9 bytes) a second [default: as `adit probe` measured the disk of this
+    /// machine, the one that holds the trace if there are several; else 1.0]
     #[arg(long, value_name = "GB/s", value_parser = positive, allow_negative_numbers = true)]
     disk: Option<f64>,
 
@@ -111,14 +113,14 @@ pub fn run(args: Args) -> Result<()> {
     }
     let mut cases = Vec::new();
     for (name, trace) in &traces {
-        let speed = args.speed(trace);
+        let speed = args.speed(Path::new(name), trace);
         for size in args.sizes(name, trace)? {
             cases.push(Case::new(name, trace, &size, kinds, speed));
         }
     }
     if let Some(path) = &args.html {
         let curves = traces.iter().map(|(name, trace)| {
-            let Speed { disk_gb_per_s, compute_s, .. } = args.speed(trace);
+            let Speed { disk_gb_per_s, compute_s, .. } = args.speed(Path::new(name), trace);
             Curves::new(name, trace, kinds, disk_gb_per_s, compute_s)
         });
         let page = page(&curves.collect::<Vec<_>>());
@@ -139,10 +141,15 @@ pub struct Size {
 }
 
 impl Args {
-    fn speed(&self, trace: &Trace) -> Speed {
+    fn speed(&self, path: &Path, trace: &Trace) -> Speed {
+        let (disk_gb_per_s, disk_source) = match (self.disk, probed(path)) {
+            (Some(disk), _) => (disk, DiskSource::Given),
+            (None, Some(disk)) => (disk.bytes_per_s / 1e9, DiskSource::Probed),
+            (None, None) => (DISK_GB_PER_S, DiskSource::Assumed),
+        };
         Speed {
-            disk_gb_per_s: self.disk.unwrap_or(DISK_GB_PER_S),
-            is_disk_given: self.disk.is_some(),
+            disk_gb_per_s,
+            disk_source,
             compute_s: self.compute.map(|ms| ms / 1e3).or_else(|| trace.compute_s()),
         }
     }
@@ -166,6 +173,12 @@ impl Args {
             }
         })
     }
+}
+
+/// What is known of this machine's disk: the only one that was probed, or the one that holds the trace.
+fn probed(trace: &Path) -> Option<Known> {
+    let mut known = probes::known();
+    if known.len() > 1 { probes::of_path(trace) } else { known.pop() }.filter(|disk| disk.bytes_per_s > 0.0)
 }
 
 /// The slots that a budget leaves.

@@ -115,6 +115,7 @@ fn a_token_takes_what_takes_longer_or_at_worst_both() {
         let asked = ["simulate", "route.csv", "--slots", "2", "--policy", "lru", "-o", "json"];
         let answer = home.run(&[&asked[..], extra].concat()).fine();
         let case = serde_json::from_str::<serde_json::Value>(&answer).unwrap()["cases"][0].clone();
+        assert_eq!(case["disk_source"], "given");
         let line = &case["policies"][0];
         ["expected_tok_per_s", "pessimistic_tok_per_s"].map(|key| line[key].as_f64().unwrap())
     };
@@ -122,6 +123,8 @@ fn a_token_takes_what_takes_longer_or_at_worst_both() {
         let close = found.iter().zip(expected).all(|(found, expected)| (found / expected - 1.0).abs() < 1e-9);
         assert!(close, "{found:?} instead of {expected:?}");
     };
+    let table = home.run(&["simulate", "route.csv", "--slots", "2"]).fine();
+    assert!(table.contains("1.00 GB/s (assumed"), "no disk was probed: {table}");
     // 7/3 GB a token.
     near(rates(&["--disk", "7"]), [3.0, 3.0]);
     near(rates(&["--disk", "7", "--compute", "500"]), [2.0, 1.2]);

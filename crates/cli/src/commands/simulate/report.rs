@@ -10,11 +10,20 @@ use crate::output::Output;
 use crate::simulation::{Kind, Outcomes, Phase, Trace, simulate};
 use crate::size::ByteSize;
 
+/// Where the disk's pace comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskSource {
+    Given,
+    Probed,
+    Assumed,
+}
+
 /// What turns bytes into time.
 #[derive(Clone, Copy)]
 pub struct Speed {
     pub disk_gb_per_s: f64,
-    pub is_disk_given: bool,
+    pub disk_source: DiskSource,
     /// Of one token; `None` where nobody knows.
     pub compute_s: Option<f64>,
 }
@@ -47,8 +56,7 @@ pub struct Case {
     /// What was assumed about the memory.
     assumed: Option<String>,
     disk_gb_per_s: f64,
-    #[serde(skip)]
-    is_disk_given: bool,
+    disk_source: DiskSource,
     /// Milliseconds of arithmetic for a token; null where nobody knows.
     compute_ms: Option<f64>,
     /// Why the trace may be less than what happened.
@@ -99,7 +107,7 @@ impl Case {
             memory_bytes: size.memory_bytes,
             assumed: size.assumed.clone(),
             disk_gb_per_s: speed.disk_gb_per_s,
-            is_disk_given: speed.is_disk_given,
+            disk_source: speed.disk_source,
             compute_ms: speed.compute_s.map(|seconds| seconds * 1e3),
             remark: trace.remark.clone(),
             policies: kinds.iter().map(line).collect(),
@@ -121,7 +129,11 @@ impl Case {
         }
         writeln!(out, "{slots} slots hold {percent:.1} %")?;
         if self.policies.iter().any(|line| line.gb_per_token.is_some()) {
-            let given = if self.is_disk_given { "" } else { " (assumed; --disk names another)" };
+            let given = match self.disk_source {
+                DiskSource::Given => "",
+                DiskSource::Probed => " (as adit probe measured)",
+                DiskSource::Assumed => " (assumed; --disk or adit probe tell better)",
+            };
             let compute = match self.compute_ms {
                 Some(ms) => format!("computing a token takes {ms:.2} ms"),
                 None => "the time for computing is not known; --compute gives it".to_owned(),
