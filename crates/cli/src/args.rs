@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use adit_engine::{LoadOptions, SamplerOptions, THREADS_MAX};
+use adit_engine::{GUESSES_MAX, LoadOptions, SamplerOptions, SpeculationOptions, THREADS_MAX, When};
 use adit_model::{IoKind, IoOptions, KvFormat};
 use anyhow::{Context, Result, bail};
 use clap::{ValueEnum, value_parser};
@@ -145,6 +145,7 @@ impl MachineArgs {
                 Kv::Q8 => KvFormat::Q8_0,
             },
             chunk,
+            speculation: SpeculationOptions::off(),
             io: IoOptions {
                 kind: match self.io {
                     Io::Auto | Io::Buffered => IoKind::Auto,
@@ -158,6 +159,49 @@ impl MachineArgs {
             },
             observer_bytes: 0,
         }
+    }
+}
+
+/// Which guesses at the next tokens are made. All are verified: the answer is the same with and without.
+#[derive(clap::Args)]
+pub struct SpeculationArgs {
+    /// A small model with the same vocabulary that guesses the next tokens, within the same memory
+    ///
+    /// It is used while that gains time, and switched off for a while when it does not.
+    #[arg(long, visible_alias = "model-draft", value_name = "MODEL", conflicts_with = "trace")]
+    draft: Option<String>,
+
+    /// Guess what followed earlier in prompt and answer: auto while that gains time, on always, or off
+    /// (as it is with --trace)
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    lookup: Lookup,
+
+    /// Tokens guessed for one step at most
+    #[arg(long, value_name = "N", default_value_t = GUESSES_MAX as u64)]
+    #[arg(value_parser = value_parser!(u64).range(1..=GUESSES_MAX as u64), allow_negative_numbers = true)]
+    draft_max: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Lookup {
+    On,
+    Off,
+    Auto,
+}
+
+impl SpeculationArgs {
+    /// The options, the draft model being pulled first if it is not on this machine.
+    pub fn options(&self) -> Result<SpeculationOptions> {
+        Ok(SpeculationOptions {
+            lookup: match self.lookup {
+                Lookup::On => When::Always,
+                Lookup::Off => When::Never,
+                Lookup::Auto => When::Auto,
+            },
+            draft: self.draft.as_deref().map(pull::locate).transpose()?,
+            draft_when: When::Auto,
+            guesses_max: self.draft_max as usize,
+        })
     }
 }
 

@@ -4,11 +4,11 @@
 //! differs and computes the rest. Knows nothing of terminals or HTTP.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use adit_format::Gguf;
+use adit_format::{Gguf, Metadata};
 use adit_model::{
     Blueprint, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row, THREADS_MAX,
 };
@@ -16,12 +16,16 @@ use adit_model::{
 use crate::detokenizer::{ControlTokens, Detokenizer};
 use crate::error::EngineError;
 use crate::sampler::{Sampler, SamplerOptions};
+use crate::speculation::{DraftFile, GUESSES_MAX, Speculation, SpeculationOptions};
 use crate::stats::Stats;
 use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::Tokenizer;
 
 /// The context that is planned for when nobody asks: what fits most conversations and small machines.
 const CONTEXT_DEFAULT: usize = 4096;
+
+/// Room for an answer's text; one with more bytes a token than this grows while it comes.
+const TEXT_BYTES_PER_TOKEN: usize = 8;
 
 /// How to load a model.
 #[derive(Debug, Clone)]
@@ -38,6 +42,7 @@ pub struct LoadOptions {
     pub io: IoOptions,
     /// What an observer of the steps will take, in bytes.
     pub observer_bytes: u64,
+    pub speculation: SpeculationOptions,
 }
 
 impl LoadOptions {
@@ -51,7 +56,22 @@ impl LoadOptions {
             kv: self.kv,
             chunk: self.chunk,
             observer_bytes: self.observer_bytes,
+            draft_bytes: 0,
         }
+    }
+
+    /// The draft model that these options name, found to fit a model with these `metadata`, and the plan
+    /// request with what it takes.
+    pub fn request_with_draft(
+        &self,
+        metadata: &Metadata,
+        context_trained: usize,
+    ) -> Result<(Request, Option<DraftFile>), EngineError> {
+        let request = self.request(context_trained);
+        let open = |path: &PathBuf| DraftFile::open(path, metadata, request.context, self);
+        let draft = self.speculation.draft.as_ref().map(open).transpose()?;
+        let draft_bytes = draft.as_ref().map_or(0, DraftFile::bytes);
+        Ok((Request { draft_bytes, ..request }, draft))
     }
 }
 
@@ -66,6 +86,7 @@ impl Default for LoadOptions {
             chunk: None,
             io: IoOptions::default(),
             observer_bytes: 0,
+            speculation: SpeculationOptions::default(),
         }
     }
 }
@@ -119,6 +140,10 @@ pub struct Engine {
     /// Tokens whose keys and values lane 0 holds.
     history: Vec<u32>,
     rows: Vec<Row>,
+    speculation: Speculation,
+    /// Tokens that the last step drew: one, and those whose guesses came through. `taken` are in the answer.
+    drawn: Vec<u32>,
+    taken: usize,
     stats: Stats,
 }
 
@@ -134,9 +159,13 @@ impl Engine {
         let template_source = gguf.metadata().str("tokenizer.chat_template").map_err(ModelError::from)?;
         let template = template_source.map(|source| template(source, &tokenizer)).transpose();
         let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
-        let plan = blueprint.plan(&options.request(blueprint.config.context_trained))?;
-        let total = blueprint.backbone_bytes();
+        let (request, draft) =
+            options.request_with_draft(blueprint.gguf.metadata(), blueprint.config.context_trained)?;
+        let plan = blueprint.plan(&request)?;
+        let main = blueprint.backbone_bytes();
+        let total = main + draft.as_ref().map_or(0, DraftFile::backbone_bytes);
         let model = Model::load(blueprint, plan, &mut |done| progress(done, total))?;
+        let draft = draft.map(|draft| draft.load(&mut |done| progress(main + done, total))).transpose()?;
         if tokenizer.vocab_size() > model.config().vocabulary {
             return Err(EngineError::VocabularyMismatch {
                 tokens: tokenizer.vocab_size(),
@@ -148,6 +177,9 @@ impl Engine {
             sampler: Sampler::new(model.config().vocabulary),
             history: Vec::with_capacity(context),
             rows: Vec::with_capacity(chunk),
+            speculation: Speculation::new(&options.speculation, draft, model.config().experts.is_some()),
+            drawn: Vec::with_capacity(GUESSES_MAX + 1),
+            taken: 0,
             stats: Stats::default(),
             model,
             tokenizer,
@@ -185,7 +217,7 @@ impl Engine {
 
     /// Counters since loading.
     pub fn stats(&self) -> Stats {
-        self.stats.with_model(&self.model)
+        self.stats.with_speculation(self.speculation.stats()).with_model(&self.model)
     }
 
     /// Forgets the conversation.
@@ -215,8 +247,7 @@ impl Engine {
         self.sampler.reset(sampling);
         let reused_tokens = self.rewind(prompt);
         self.stats.prompt_tokens += (prompt.len() - reused_tokens) as u64;
-        let mut answer =
-            Answer { tokens: Vec::new(), text: String::new(), finish: Finish::Length, reused_tokens };
+        let mut answer = self.answer(prompt.len(), max_tokens, reused_tokens);
         if max_tokens == 0 {
             return Ok(answer);
         }
@@ -226,7 +257,12 @@ impl Engine {
         };
         let mut text = Detokenizer::continuing(self.tokenizer.clone(), ControlTokens::Hidden);
         let start = Instant::now();
-        answer.finish = self.extend(&mut answer, token, max_tokens, &mut text, on_event)?;
+        let extended = self.extend(&mut answer, token, max_tokens, &mut text, on_event);
+        // What was verified but not taken is forgotten: the lane is as after plain decoding.
+        self.drawn.clear();
+        self.taken = 0;
+        self.model.truncate(0, self.history.len());
+        answer.finish = extended?;
         // The first token came out of prefill; only steps after it are decoding.
         self.stats.decode_tokens += answer.tokens.len().saturating_sub(1) as u64;
         self.stats.decode_ns += start.elapsed().as_nanos() as u64;
@@ -236,6 +272,17 @@ impl Engine {
             on_event(Event::Text { text: rest, model: &self.model });
         }
         Ok(answer)
+    }
+
+    /// An empty answer with room for its tokens and a usual text of theirs.
+    fn answer(&self, prompt_len: usize, max_tokens: usize, reused_tokens: usize) -> Answer {
+        let most = max_tokens.min(self.plan().context + 1 - prompt_len);
+        Answer {
+            tokens: Vec::with_capacity(most),
+            text: String::with_capacity(most * TEXT_BYTES_PER_TOKEN),
+            finish: Finish::Length,
+            reused_tokens,
+        }
     }
 
     /// Adds `token` and what follows it to the answer, until something ends it.
@@ -264,7 +311,7 @@ impl Engine {
             if self.history.len() == self.plan().context {
                 return Ok(Finish::ContextFull);
             }
-            token = self.decode(token)?;
+            token = self.next(token, max_tokens - answer.tokens.len())?;
         }
     }
 
@@ -313,7 +360,9 @@ impl Engine {
             self.model.step(&self.rows, &mut |_, logits| sampled = Some(sampler.sample(logits)))?;
             self.history.extend_from_slice(part);
             first += part.len();
-            self.stats.prefill_ns += start.elapsed().as_nanos() as u64;
+            let ns = start.elapsed().as_nanos() as u64;
+            self.speculation.earn(ns as f64);
+            self.stats.prefill_ns += ns;
             self.stats.prefill_tokens += part.len() as u64;
             if on_event(Event::Prefill { done: first - from, total }) == Flow::Stop {
                 return Ok(None);
@@ -322,15 +371,67 @@ impl Engine {
         Ok(sampled)
     }
 
-    /// Computes one token and samples the next.
-    fn decode(&mut self, token: u32) -> Result<u32, EngineError> {
-        let mut sampled = 0;
-        let position = self.history.len();
-        self.fill_rows(&[token], position, &(position..position + 1));
-        let sampler = &mut self.sampler;
-        self.model.step(&self.rows, &mut |_, logits| sampled = sampler.sample(logits))?;
+    /// The token after `token`, which is the last of the answer: drawn by an earlier step or by a new one.
+    /// No more than `room` tokens will be asked for.
+    fn next(&mut self, token: u32, room: usize) -> Result<u32, EngineError> {
         self.history.push(token);
-        Ok(sampled)
+        if self.taken == self.drawn.len() {
+            if let Err(error) = self.decode(room) {
+                self.history.pop();
+                return Err(error);
+            }
+            self.taken = 0;
+        }
+        self.taken += 1;
+        Ok(self.drawn[self.taken - 1])
+    }
+
+    /// Computes the last token of the history, and behind it guesses at what follows; draws the next token
+    /// and, as long as guesses come through, those after it.
+    fn decode(&mut self, room: usize) -> Result<(), EngineError> {
+        let first = self.history.len() - 1;
+        let (chunk, context) = (self.plan().chunk, self.plan().context);
+        // Rows for the token itself and for guesses; the last draw needs none.
+        let most = (chunk - 1).min(context - self.history.len()).min(room - 1);
+        let guesses = self.speculation.propose(&self.history, most);
+        let tokens = self.history[first..].iter().chain(guesses);
+        self.rows.clear();
+        self.rows.extend(tokens.zip(first..).map(|(&token, position)| Row {
+            lane: 0,
+            token,
+            position,
+            wants_logits: true,
+        }));
+        let verified = self.verify();
+        if verified.is_err() && self.rows.len() > 1 {
+            // A guess may have asked for bytes that the answer does without.
+            self.speculation.clear();
+            self.rows.truncate(1);
+            self.model.truncate(0, first);
+            return Ok(self.verify()?);
+        }
+        Ok(verified?)
+    }
+
+    /// Computes the rows and draws from their logits in order, until a draw is not the next row's token.
+    fn verify(&mut self) -> Result<(), ModelError> {
+        let start = Instant::now();
+        self.drawn.clear();
+        let Engine { model, sampler, drawn, rows, tokenizer, .. } = self;
+        let mut goes_on = true;
+        model.step(rows, &mut |row, logits| {
+            if goes_on {
+                let token = sampler.sample(logits);
+                drawn.push(token);
+                let is_guessed = rows.get(row + 1).is_some_and(|next| next.token == token);
+                goes_on = is_guessed && !tokenizer.is_end_of_generation(token);
+            }
+        })?;
+        self.speculation.settle(&self.drawn, start.elapsed().as_nanos() as f64);
+        // Rows of guesses that did not come through leave the lane.
+        let kept = self.rows[0].position + self.drawn.len();
+        self.model.truncate(0, kept);
+        Ok(())
     }
 
     /// Makes the step's rows: `tokens` at the positions from `first` on, logits for those in `wanted`.

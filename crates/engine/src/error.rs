@@ -1,5 +1,7 @@
 //! What can go wrong between text and tokens.
 
+use std::path::PathBuf;
+
 use adit_model::ModelError;
 
 use crate::tokenizer::TokenizerError;
@@ -18,4 +20,17 @@ pub enum EngineError {
     PromptTooLong { tokens: usize, context: usize },
     #[error("the vocabulary has {tokens} tokens but the embedding only {rows} rows; the file is damaged")]
     VocabularyMismatch { tokens: usize, rows: usize },
+    #[error("the draft model {} cannot be used: {source}", path.display())]
+    Draft { path: PathBuf, source: Box<ModelError> },
+    #[error(
+        "the draft model {} has another vocabulary: {difference}; give one made for the same tokens",
+        path.display()
+    )]
+    DraftVocabulary { path: PathBuf, difference: String },
+    #[error(
+        "of the draft model {} only {slots} of {experts} experts would be in memory, and one that waits for \
+         the disk saves no time; give a smaller one",
+        path.display()
+    )]
+    DraftTooLarge { path: PathBuf, slots: usize, experts: usize },
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use adit_model::{Model, machine};
 use serde::Serialize;
 
+use crate::speculation::ProposerStats;
+
 /// Since loading. Token counts and times are kept by the engine around its steps; expert and read
 /// counts come from the pager, which documents them where it counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -26,6 +28,20 @@ pub struct Stats {
     /// `VmHWM`: the most this process ever had resident.
     pub peak_rss_bytes: u64,
     pub memory_budget_bytes: u64,
+    /// Tokens that prompt lookup proposed, how many of them the model chose itself, the steps that verified
+    /// them, and how often lookup was switched off because it cost more than it gained.
+    pub lookup_proposed: u64,
+    pub lookup_accepted: u64,
+    pub lookup_steps: u64,
+    pub lookup_switched_off: u64,
+    /// Time that plain steps would have taken for the tokens of those steps, less theirs.
+    pub lookup_saved_s: f64,
+    /// The same of the draft model; its own time is part of what it costs.
+    pub draft_proposed: u64,
+    pub draft_accepted: u64,
+    pub draft_steps: u64,
+    pub draft_switched_off: u64,
+    pub draft_saved_s: f64,
     #[serde(skip)]
     pub(crate) prefill_tokens: u64,
     #[serde(skip)]
@@ -40,6 +56,23 @@ impl Stats {
     /// The counters of a model that runs without an engine: all but those of its tokens.
     pub fn of_model(model: &Model) -> Stats {
         Stats::default().with_model(model)
+    }
+
+    /// Fills in what prompt lookup and a draft model have gained and cost.
+    pub(crate) fn with_speculation(self, [lookup, draft]: [ProposerStats; 2]) -> Stats {
+        Stats {
+            lookup_proposed: lookup.proposed,
+            lookup_accepted: lookup.accepted,
+            lookup_steps: lookup.steps,
+            lookup_switched_off: lookup.switched_off,
+            lookup_saved_s: lookup.saved_s,
+            draft_proposed: draft.proposed,
+            draft_accepted: draft.accepted,
+            draft_steps: draft.steps,
+            draft_switched_off: draft.switched_off,
+            draft_saved_s: draft.saved_s,
+            ..self
+        }
     }
 
     /// Fills in what the model and the system know.

@@ -1,5 +1,5 @@
 //! After loading, a step allocates and frees nothing: not in the forward pass, not in the pager and its
-//! I/O threads, not in the worker pool, not in sampling, not in detokenising.
+//! I/O threads, not in the worker pool, not in sampling, not in detokenising, not in guessing.
 //!
 //! One test only, because the counters are the whole process's: nobody else may run beside it.
 
@@ -7,7 +7,10 @@ use std::alloc::System;
 use std::path::Path;
 use std::sync::Arc;
 
-use adit_engine::{ControlTokens, Detokenizer, Sampler, SamplerOptions, Tokenizer};
+use adit_engine::{
+    ControlTokens, Detokenizer, Engine, Event, Flow, LoadOptions, Sampler, SamplerOptions,
+    SpeculationOptions, Tokenizer, When,
+};
 use adit_format::Gguf;
 use adit_format::synth::{Family, Synth, WeightTypes};
 use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Plan, Request, Row, SimConfig};
@@ -34,6 +37,7 @@ fn plan(blueprint: &Blueprint, kv: KvFormat, roomy: bool) -> Plan {
             kv,
             chunk: Some(CHUNK),
             observer_bytes: 0,
+            draft_bytes: 0,
         };
         match blueprint.plan(&request) {
             Ok(plan) => return plan,
@@ -86,6 +90,38 @@ fn check(path: &Path, io: IoKind, kv: KvFormat, roomy: bool) {
     println!("{}: {} misses, {} evictions, 0 allocations", path.display(), stats.misses, stats.evictions);
 }
 
+/// An answer with guesses, from its first token to its last, chosen by the clock or always.
+fn check_speculation(path: &Path, when: When) {
+    let speculation = SpeculationOptions {
+        lookup: when,
+        draft: Some(path.to_path_buf()),
+        draft_when: when,
+        ..SpeculationOptions::default()
+    };
+    let options = LoadOptions { context: Some(CONTEXT), threads: 2, speculation, ..LoadOptions::default() };
+    let mut engine = Engine::load(path, &options, &mut |_, _| {}).unwrap();
+    let prompt: Vec<u32> = (0..40).map(|at| 3 + at * 7 % 20).collect();
+    for sampling in [SamplerOptions::greedy(), SamplerOptions::default()] {
+        engine.clear();
+        let mut region = None;
+        let mut last = None;
+        let mut count = |event: Event<'_>| {
+            if let Event::Text { .. } = event {
+                let region = region.get_or_insert_with(|| Region::new(ALLOCATOR));
+                last = Some(region.change());
+            }
+            Flow::Continue
+        };
+        engine.generate(&prompt, 300, sampling, &mut count).unwrap();
+        let change = last.expect("an answer has tokens");
+        let counts = (change.allocations, change.deallocations, change.reallocations);
+        assert_eq!(counts, (0, 0, 0), "{when:?}, {}: {change:?}", path.display());
+    }
+    let stats = engine.stats();
+    let proposed = stats.lookup_proposed + stats.draft_proposed;
+    println!("{}: {when:?}, {proposed} guesses, 0 allocations", path.display());
+}
+
 #[test]
 fn a_step_allocates_and_frees_nothing_on_any_thread() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,5 +142,7 @@ fn a_step_allocates_and_frees_nothing_on_any_thread() {
             ..SimConfig::default()
         };
         check(&path, IoKind::Simulated(faults), KvFormat::F32, false);
+        check_speculation(&path, When::Auto);
+        check_speculation(&path, When::Always);
     }
 }

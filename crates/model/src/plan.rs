@@ -46,6 +46,8 @@ pub struct Request {
     pub chunk: Option<usize>,
     /// What an observer of the steps takes.
     pub observer_bytes: u64,
+    /// What a draft model beside this one takes of the budget; 0 for none.
+    pub draft_bytes: u64,
 }
 
 /// Sizes that the opened files tell.
@@ -225,6 +227,10 @@ impl Plan {
                 request.observer_bytes,
                 "what a trace keeps before it is written".into(),
             ));
+        }
+        if request.draft_bytes > 0 {
+            let reason = "the draft model: weights, keys and values, scratch".into();
+            fixed.push(term("draft", request.draft_bytes, reason));
         }
         let fixed_bytes: u64 = fixed.iter().map(|term| term.bytes).sum();
         let needs =

@@ -103,5 +103,12 @@ pub fn summary(engine: &Engine) -> String {
             stats.io_wait_s
         ));
     }
+    let guesses = [
+        ("lookup", stats.lookup_accepted, stats.lookup_proposed, stats.lookup_switched_off),
+        ("draft", stats.draft_accepted, stats.draft_proposed, stats.draft_switched_off),
+    ];
+    for (name, accepted, proposed, off) in guesses.into_iter().filter(|(_, _, proposed, _)| *proposed > 0) {
+        lines.push(format!("{name:<8} {accepted} of {proposed} guesses right, switched off {off} times"));
+    }
     lines.join("\n")
 }

@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::args::{ContextArgs, MachineArgs, ModelArgs};
 use crate::output::Output;
 use crate::probes;
+use crate::pull;
 use crate::size::ByteSize;
 
 /// Long enough for a disk to show its pace, short enough to wait for.
@@ -33,10 +34,15 @@ pub struct Args {
 
     #[command(flatten)]
     context: ContextArgs,
+
+    /// A draft model that shall run beside it, as for adit run
+    #[arg(long, visible_alias = "model-draft", value_name = "MODEL")]
+    draft: Option<String>,
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let options = args.machine.load_options(args.context.tokens(), None);
+    let mut options = args.machine.load_options(args.context.tokens(), None);
+    options.speculation.draft = args.draft.as_deref().map(pull::locate).transpose()?;
     let path = args.model.locate()?;
     let gguf = Gguf::open(&path)?;
     // Whoever runs the model keeps its vocabulary, so the sum must count it; a file without one can be
@@ -44,7 +50,9 @@ pub fn run(args: Args) -> Result<()> {
     let _vocabulary = Tokenizer::from_metadata(gguf.metadata());
     let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
     args.context.tell_if_beyond(blueprint.config.context_trained);
-    let plan = blueprint.plan(&options.request(blueprint.config.context_trained))?;
+    let metadata = blueprint.gguf.metadata();
+    let (request, _) = options.request_with_draft(metadata, blueprint.config.context_trained)?;
+    let plan = blueprint.plan(&request)?;
     let mut out = Output::stdout();
     print_sum(&plan, &mut out)?;
     if plan.experts > 0 {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use adit_engine::{Engine, Finish};
 use anyhow::Result;
 
-use crate::args::{ContextArgs, LengthArgs, MachineArgs, ModelArgs, SamplingArgs, TextArgs};
+use crate::args::{ContextArgs, LengthArgs, MachineArgs, ModelArgs, SamplingArgs, SpeculationArgs, TextArgs};
 use crate::chat::{self, Conversation, Manner, Screen};
 use crate::progress::note;
 use crate::session;
@@ -32,6 +32,9 @@ pub struct Args {
     #[command(flatten)]
     context: ContextArgs,
 
+    #[command(flatten)]
+    speculation: SpeculationArgs,
+
     /// Go on with the text as it is, without the chat template
     #[arg(long)]
     raw: bool,
@@ -50,6 +53,10 @@ pub fn run(args: Args) -> Result<()> {
     let text = args.text.given()?;
     let mut options = args.machine.load_options(args.context.tokens(), None);
     options.observer_bytes = args.trace.bytes();
+    // A trace is of the tokens of the answer: without guesses there are no others.
+    if options.observer_bytes == 0 {
+        options.speculation = args.speculation.options()?;
+    }
     let model = args.model.locate()?;
     let mut engine = session::load(&model, &options)?;
     args.context.tell_if_beyond(engine.model().config().context_trained);

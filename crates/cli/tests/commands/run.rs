@@ -52,6 +52,31 @@ fn an_answer_is_all_that_stdout_gets_and_it_is_the_same_in_every_budget() {
 }
 
 #[test]
+fn guesses_change_no_answer_and_are_counted() {
+    let home = home_with(Family::Qwen3Moe);
+    Synth { seed: 2, ..Synth::new(Family::Qwen3Moe) }.write(&home.path("other.gguf")).unwrap();
+    let answer = |extra: &[&str]| {
+        let flags = ["run", "tiny.gguf", "-p", "Who goes there?", "-n", "60", "--seed", "3"];
+        home.run(&[&flags[..], &["--stats", "stats.json"], extra].concat()).fine()
+    };
+    let expected = answer(&["--lookup", "off"]);
+    assert_eq!(stats(&home)["lookup_proposed"], 0);
+    assert_eq!(answer(&["--lookup", "on"]), expected);
+    let counted = stats(&home);
+    assert!(counted["lookup_proposed"].as_u64() >= counted["lookup_accepted"].as_u64(), "{counted}");
+    assert!(counted["lookup_steps"].as_u64() > Some(0), "{counted}");
+    for extra in [&["--draft", "other.gguf"][..], &["--draft", "tiny.gguf", "--draft-max", "2"]] {
+        assert_eq!(answer(extra), expected, "{extra:?}");
+        assert!(stats(&home)["draft_switched_off"].is_number());
+    }
+    let plan = home.run(&["plan", "tiny.gguf", "--draft", "other.gguf"]).fine();
+    assert!(plan.lines().any(|line| line.starts_with("draft ")), "{plan}");
+    Synth::new(Family::Gemma3).write(&home.path("stranger.gguf")).unwrap();
+    let refused = home.run(&["run", "tiny.gguf", "-p", "Hello", "--draft", "stranger.gguf"]).failed(1);
+    assert!(refused.contains("stranger.gguf") && refused.contains("vocabulary"), "{refused}");
+}
+
+#[test]
 fn a_seed_makes_an_answer_repeatable() {
     let home = home_with(Family::Llama);
     let answer = |seed: &str| {

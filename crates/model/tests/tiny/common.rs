@@ -29,7 +29,16 @@ impl Run {
 
     pub fn request(&self) -> Request {
         let Run { memory, threads, chunk, kv, .. } = *self;
-        Request { memory, context: 256, lanes: 1, threads, kv, chunk: Some(chunk), observer_bytes: 0 }
+        Request {
+            memory,
+            context: 256,
+            lanes: 1,
+            threads,
+            kv,
+            chunk: Some(chunk),
+            observer_bytes: 0,
+            draft_bytes: 0,
+        }
     }
 
     /// Logits of all positions, one row after the other.

@@ -16,8 +16,16 @@ const BUDGET: u64 = 256 << 20;
 fn run(path: &Path, kv: KvFormat) -> Result<usize, ModelError> {
     let blueprint = Blueprint::open(path, &IoKind::Auto)?;
     let context = blueprint.config.context_trained.min(512);
-    let request =
-        Request { memory: Some(BUDGET), context, lanes: 1, threads: 2, kv, chunk: None, observer_bytes: 0 };
+    let request = Request {
+        memory: Some(BUDGET),
+        context,
+        lanes: 1,
+        threads: 2,
+        kv,
+        chunk: None,
+        observer_bytes: 0,
+        draft_bytes: 0,
+    };
     let plan = blueprint.plan(&request)?;
     assert!(plan.total_bytes() <= BUDGET, "a plan keeps to its budget: {plan:?}");
     let mut model = Model::load(blueprint, plan, &mut |_| {})?;
