@@ -6,6 +6,7 @@
 
 mod lfu;
 mod lru;
+mod memory;
 mod recall;
 mod s3fifo;
 
