@@ -55,6 +55,16 @@ impl Layout {
         Ok(Layout { head, tensors })
     }
 
+    /// What comes before the first tensor.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Bytes of each tensor, and of the zeros behind it.
+    pub fn tensors(&self) -> &[(u64, u64)] {
+        &self.tensors
+    }
+
     /// Size of the whole file.
     pub fn file_bytes(&self) -> u64 {
         self.head.len() as u64 + self.tensors.iter().map(|(bytes, padding)| bytes + padding).sum::<u64>()
@@ -148,14 +158,8 @@ impl Writer {
         assert!(self.current.0 == 0 && self.tensors.len() == 0, "a declared tensor lacks bytes");
         let flushed = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
         flushed.map_err(|source| self.failed("write the file", source))?;
-        refuse_existing(&self.path, self.existing)?;
-        fs::rename(&self.temporary.path, &self.path)
-            .map_err(|source| self.failed("give the finished file its name", source))?;
+        publish(&self.temporary.path, &self.path, self.existing)?;
         self.temporary.renamed = true;
-        // Makes the new name last through a power cut; where folders cannot be synced, it lasts a bit later.
-        if let Ok(folder) = File::open(folder_of(&self.path)) {
-            let _ = folder.sync_all();
-        }
         Ok(())
     }
 
@@ -178,7 +182,22 @@ impl Writer {
     }
 }
 
-fn refuse_existing(path: &Path, existing: Existing) -> Result<(), FormatError> {
+/// Gives the finished and synced file `partial`, in the same folder, the name `path`.
+pub fn publish(partial: &Path, path: &Path, existing: Existing) -> Result<(), FormatError> {
+    refuse_existing(path, existing)?;
+    fs::rename(partial, path).map_err(|source| {
+        let action = "give the finished file its name";
+        FormatError::Io { path: path.to_path_buf(), action, source }
+    })?;
+    // Makes the new name last through a power cut; where folders cannot be synced, it lasts a bit later.
+    if let Ok(folder) = File::open(folder_of(path)) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+/// Fails where a file cannot appear under the name `path`, asked before the work on it.
+pub fn refuse_existing(path: &Path, existing: Existing) -> Result<(), FormatError> {
     if existing == Existing::Refuse && fs::symlink_metadata(path).is_ok() {
         return Err(FormatError::Exists { path: path.to_path_buf() });
     }

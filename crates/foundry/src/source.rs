@@ -35,17 +35,37 @@ impl<'m> Source<'m> {
         &mut self,
         tensor: &TensorInfo,
         unit: usize,
-        mut visit: impl FnMut(&mut [u8]) -> Result<(), FoundryError>,
+        visit: impl FnMut(&mut [u8]) -> Result<(), FoundryError>,
     ) -> Result<(), FoundryError> {
         assert!(tensor.bytes.is_multiple_of(unit as u64), "tensor {} is not whole units", tensor.name);
         let piece_bytes = (PIECE_BYTES / unit).max(1) * unit;
+        self.each((tensor.part, tensor.offset, tensor.bytes), piece_bytes, visit)
+    }
+
+    /// Hands over `bytes` of part number `part` from `offset` on, in order.
+    pub fn range(
+        &mut self,
+        part: usize,
+        offset: u64,
+        bytes: u64,
+        visit: impl FnMut(&mut [u8]) -> Result<(), FoundryError>,
+    ) -> Result<(), FoundryError> {
+        self.each((part, offset, bytes), PIECE_BYTES, visit)
+    }
+
+    fn each(
+        &mut self,
+        (part, first, total): (usize, u64, u64),
+        piece_bytes: usize,
+        mut visit: impl FnMut(&mut [u8]) -> Result<(), FoundryError>,
+    ) -> Result<(), FoundryError> {
         let mut done = 0;
-        while done < tensor.bytes {
-            let bytes = (tensor.bytes - done).min(piece_bytes as u64) as usize;
+        while done < total {
+            let bytes = (total - done).min(piece_bytes as u64) as usize;
             self.piece.resize(bytes, 0);
-            let offset = tensor.offset + done;
-            read_at(&mut self.files[tensor.part], offset, &mut self.piece).map_err(|source| {
-                let path = self.model.parts()[tensor.part].path.clone();
+            let offset = first + done;
+            read_at(&mut self.files[part], offset, &mut self.piece).map_err(|source| {
+                let path = self.model.parts()[part].path.clone();
                 FoundryError::Read { path, offset, bytes, source }
             })?;
             visit(&mut self.piece)?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use adit_format::{FormatError, Gguf, Metadata, TensorInfo};
+use adit_foundry::{holds_experts, layers_with_experts};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -90,10 +91,10 @@ impl Info {
         let metadata = gguf.metadata();
         let architecture = metadata.str("general.architecture")?.unwrap_or("unknown").to_owned();
         let number = |key: &str| first_u32(metadata, &format!("{architecture}.{key}"));
-        let experts = ExpertInfo::of(gguf.tensors(), number("expert_used_count")?);
+        let experts = ExpertInfo::of(gguf, number("expert_used_count")?);
         let tensor_bytes: u64 = gguf.tensors().iter().map(|tensor| tensor.bytes).sum();
         let total: u64 = gguf.tensors().iter().map(parameters).sum();
-        let expert_parameters: u64 = gguf.tensors().iter().filter(|t| is_experts(t)).map(parameters).sum();
+        let expert_parameters: u64 = gguf.tensors().iter().filter(|t| holds_experts(t)).map(parameters).sum();
         let idle_parameters = match &experts {
             Some(ExpertInfo { per_layer, used_per_token: Some(used), .. }) => {
                 expert_parameters / per_layer * per_layer.saturating_sub(u64::from(*used))
@@ -164,24 +165,17 @@ impl Info {
 }
 
 impl ExpertInfo {
-    fn of(tensors: &[TensorInfo], used_per_token: Option<u32>) -> Option<ExpertInfo> {
-        // Layer -> (experts, bytes of one expert).
-        let mut layers: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        let mut bytes = 0;
-        for tensor in tensors.iter().filter(|tensor| is_experts(tensor)) {
-            let layer = tensor.name.rsplit_once(".ffn_").map_or("", |(layer, _)| layer);
-            let (experts, expert_bytes) = layers.entry(layer).or_default();
-            *experts = tensor.dims[2];
-            *expert_bytes += tensor.bytes / tensor.dims[2];
-            bytes += tensor.bytes;
-        }
+    fn of(gguf: &Gguf, used_per_token: Option<u32>) -> Option<ExpertInfo> {
+        // What is wrong with them is told by whoever needs them.
+        let layers = layers_with_experts(gguf).ok()?;
+        let sizes = || layers.iter().map(|layer| layer.expert_bytes);
         Some(ExpertInfo {
             layers: layers.len(),
-            per_layer: layers.values().map(|(experts, _)| *experts).max()?,
+            per_layer: layers.iter().map(|layer| layer.experts as u64).max()?,
             used_per_token,
-            bytes,
-            expert_bytes_min: layers.values().map(|(_, bytes)| *bytes).min()?,
-            expert_bytes_max: layers.values().map(|(_, bytes)| *bytes).max()?,
+            bytes: layers.iter().map(|layer| layer.expert_bytes * layer.experts as u64).sum(),
+            expert_bytes_min: sizes().min()?,
+            expert_bytes_max: sizes().max()?,
         })
     }
 
@@ -192,11 +186,6 @@ impl ExpertInfo {
         let (layers, per_layer) = (self.layers, self.per_layer);
         format!("{} in {layers} layers x {per_layer}{used}, {each} each", ByteSize(self.bytes))
     }
-}
-
-/// The stacked matrices of routed experts: one expert a slice of the third dimension.
-fn is_experts(tensor: &TensorInfo) -> bool {
-    tensor.name.ends_with("_exps.weight") && tensor.dims.len() == 3
 }
 
 fn parameters(tensor: &TensorInfo) -> u64 {

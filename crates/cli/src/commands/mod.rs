@@ -5,6 +5,7 @@ mod demo;
 mod forge;
 mod info;
 mod logits;
+mod pack;
 mod perplexity;
 mod plan;
 mod probe;
@@ -39,6 +40,8 @@ pub enum Command {
     Tokenize(tokenize::Args),
     /// See what cache policies would do with recorded routes
     Simulate(simulate::Args),
+    /// Write a model anew so that each expert is one read, or back
+    Pack(pack::Args),
     /// Make one model out of another
     Forge(forge::Args),
 }
@@ -57,6 +60,7 @@ impl Command {
             Command::Logits(args) => logits::run(args),
             Command::Tokenize(args) => tokenize::run(args),
             Command::Simulate(args) => simulate::run(args),
+            Command::Pack(args) => pack::run(args),
             Command::Forge(args) => forge::run(args),
         }
     }

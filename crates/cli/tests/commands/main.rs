@@ -7,6 +7,7 @@ mod forge;
 mod home;
 mod info;
 mod logits;
+mod pack;
 mod perplexity;
 mod plan;
 mod probe;

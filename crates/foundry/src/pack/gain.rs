@@ -1,0 +1,212 @@
+//! Whether packing makes a disk faster, measured: experts read as a token does, a layer's few at a time, once
+//! with their matrices apart and once side by side, in turns. Reads through the pager; writes nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use adit_format::Gguf;
+use adit_format::rng::Rng;
+use adit_pager::{FileSet, Group, IoKind, Pager, PagerError, Part};
+
+use super::experts::{self, ExpertLayer};
+use super::items::ALIGNMENT;
+use crate::FoundryError;
+
+/// Turns of each form, and how long one takes: long enough for a disk to show its pace.
+const TURNS: usize = 10;
+const TURN_TIME: Duration = Duration::from_millis(200);
+/// A turn of a small model is over when it has read all experts so often.
+const TURN_PASSES: u64 = 8;
+/// What a token asks for together takes this much memory at most.
+const TOGETHER_BYTES_MAX: u64 = 256 << 20;
+/// Experts that a token uses in a layer where the file does not say.
+const TOGETHER: usize = 8;
+/// Less than this is told as no gain: it is within what a disk varies by.
+const GAIN_MIN: f64 = 0.03;
+
+/// What a disk gives of experts in both forms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gain {
+    /// One expert (the mean where layers differ).
+    pub expert_bytes: u64,
+    /// Experts that were asked for together.
+    pub together: usize,
+    /// Bytes of experts a second, the median of the turns: matrices apart, and side by side.
+    pub apart_bytes_per_s: f64,
+    pub side_by_side_bytes_per_s: f64,
+}
+
+impl Gain {
+    /// How much faster side by side is: 0.05 for 5 %.
+    pub fn share(&self) -> f64 {
+        self.side_by_side_bytes_per_s / self.apart_bytes_per_s - 1.0
+    }
+
+    pub fn is_worth_it(&self) -> bool {
+        self.share() >= GAIN_MIN
+    }
+}
+
+/// What packing the model at `source` would gain where it lies: the form that it does not have is imagined in
+/// the same file, with reads of the same sizes. None for a model too small to tell.
+pub fn expected_gain(source: &Path) -> Result<Option<Gain>, FoundryError> {
+    let model = Gguf::open(source)?;
+    let layers = experts::read(&model)?;
+    let is_packed = is_single(&model);
+    let Some(imagined) = imagine(&model, &layers, !is_packed) else { return Ok(None) };
+    let files = open(&model)?;
+    let (real, imagined) = ((files.clone(), groups(&layers)), (files, imagined));
+    let (apart, side_by_side) = if is_packed { (imagined, real) } else { (real, imagined) };
+    measure(&model, &layers, apart, side_by_side)
+}
+
+/// What packing `source` into `packed` gains where the two lie. None where neither or both are packed, and
+/// for a model too small to tell.
+pub fn gain(source: &Path, packed: &Path) -> Result<Option<Gain>, FoundryError> {
+    let (source, packed) = (Gguf::open(source)?, Gguf::open(packed)?);
+    let layers = experts::read(&source)?;
+    // Nothing to compare: packed again, in another order perhaps.
+    if is_single(&source) || !is_single(&packed) {
+        return Ok(None);
+    }
+    let apart = (open(&source)?, groups(&layers));
+    let side_by_side = (open(&packed)?, groups(&experts::read(&packed)?));
+    measure(&source, &layers, apart, side_by_side)
+}
+
+fn is_single(model: &Gguf) -> bool {
+    model.tensors().iter().filter_map(experts::Name::of).any(|name| name.expert.is_some())
+}
+
+fn open(model: &Gguf) -> Result<FileSet, FoundryError> {
+    let paths: Vec<PathBuf> = model.parts().iter().map(|part| part.path.clone()).collect();
+    Ok(FileSet::open(&paths, IoKind::Auto)?)
+}
+
+/// The experts where they lie.
+fn groups(layers: &[ExpertLayer]) -> Vec<Group> {
+    let parts = |layer: &ExpertLayer| {
+        let part = |matrix: &experts::Matrix| {
+            let places = matrix.slices.iter().map(|slice| (slice.part as u32, slice.offset)).collect();
+            Part::listed(places, matrix.slices[0].bytes)
+        };
+        layer.matrices.iter().map(part).collect()
+    };
+    layers.iter().map(|layer| Group { parts: parts(layer), members: layer.experts() as u32 }).collect()
+}
+
+/// The same experts somewhere in the largest file: side by side, or with a third of the file between the
+/// matrices of one. Their bytes are others, which makes no difference to a disk. None where they do not fit.
+fn imagine(model: &Gguf, layers: &[ExpertLayer], side_by_side: bool) -> Option<Vec<Group>> {
+    let (file, bytes) = model.parts().iter().map(|part| part.bytes).enumerate().max_by_key(|part| part.1)?;
+    let mut groups = Vec::with_capacity(layers.len());
+    let mut number = 0;
+    for layer in layers {
+        let sizes: Vec<u64> = layer.matrices.iter().map(|matrix| matrix.slices[0].bytes).collect();
+        let blocks = |bytes: u64| bytes.next_multiple_of(ALIGNMENT.into());
+        let (stride, room): (u64, u64) = match side_by_side {
+            true => (sizes.iter().map(|&size| blocks(size)).sum(), bytes),
+            false => (*sizes.iter().max()?, bytes / sizes.len() as u64),
+        };
+        let fit = (room / stride).checked_sub(1).filter(|&fit| fit > 0)?;
+        let first = (number..).take(layer.experts()).map(|number| number % fit * stride);
+        number += layer.experts() as u64;
+        let (mut parts, mut behind) = (Vec::with_capacity(sizes.len()), 0);
+        for size in sizes {
+            let places = first.clone().map(|offset| (file as u32, offset + behind)).collect();
+            parts.push(Part::listed(places, size));
+            behind += if side_by_side { blocks(size) } else { room };
+        }
+        groups.push(Group { parts, members: layer.experts() as u32 });
+    }
+    Some(groups)
+}
+
+/// Reads in both forms by turns.
+fn measure(
+    model: &Gguf,
+    layers: &[ExpertLayer],
+    apart: (FileSet, Vec<Group>),
+    side_by_side: (FileSet, Vec<Group>),
+) -> Result<Option<Gain>, FoundryError> {
+    let experts: usize = layers.iter().map(ExpertLayer::experts).sum();
+    let bytes: u64 = layers.iter().map(|layer| layer.expert_bytes() * layer.experts() as u64).sum();
+    let expert_bytes = bytes / experts as u64;
+    let fewest = layers.iter().map(ExpertLayer::experts).min().unwrap_or(1);
+    let affordable = (TOGETHER_BYTES_MAX / expert_bytes).max(1) as usize;
+    let together = used(model)?.unwrap_or(TOGETHER).min(fewest).min(affordable);
+    if together == experts {
+        // All of them would stay in memory.
+        return Ok(None);
+    }
+    let sizes: Vec<u64> = layers.iter().map(ExpertLayer::expert_bytes).collect();
+    let mut forms =
+        [apart, side_by_side].into_iter().map(|(files, groups)| Random::new(files, groups, together));
+    let mut forms = [forms.next().expect("two forms")?, forms.next().expect("two forms")?];
+    // The first turn meets a disk that slept and memory that was never touched.
+    forms.iter_mut().try_for_each(|form| form.turn(&sizes).map(drop))?;
+    let mut rates = [Vec::with_capacity(TURNS), Vec::with_capacity(TURNS)];
+    for _ in 0..TURNS {
+        for (form, rates) in forms.iter_mut().zip(&mut rates) {
+            rates.push(form.turn(&sizes)?);
+        }
+    }
+    let [apart_bytes_per_s, side_by_side_bytes_per_s] = rates.map(median);
+    Ok(Some(Gain { expert_bytes, together, apart_bytes_per_s, side_by_side_bytes_per_s }))
+}
+
+/// Experts that a token uses in a layer, where the file says.
+fn used(model: &Gguf) -> Result<Option<usize>, FoundryError> {
+    let Some(architecture) = model.metadata().str("general.architecture")? else { return Ok(None) };
+    let used = model.metadata().u32(&format!("{architecture}.expert_used_count"))?;
+    Ok(used.filter(|&used| used > 0).map(|used| used as usize))
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    let half = rates.len() / 2;
+    if rates.len().is_multiple_of(2) { (rates[half - 1] + rates[half]) / 2.0 } else { rates[half] }
+}
+
+/// Experts in one form, read at random.
+struct Random {
+    pager: Pager,
+    members: Vec<u32>,
+    together: usize,
+    rng: Rng,
+    /// Layers read so far.
+    visits: usize,
+    wanted: Vec<u32>,
+}
+
+impl Random {
+    fn new(files: FileSet, groups: Vec<Group>, together: usize) -> Result<Random, PagerError> {
+        let members = groups.iter().map(|group| group.members).collect();
+        // With as many slots as a layer asks for, it finds next to nothing of the one before it.
+        let pager = Pager::new(files, groups, together)?;
+        Ok(Random { pager, members, together, rng: Rng::new(1), visits: 0, wanted: Vec::new() })
+    }
+
+    /// Reads layer after layer for a while; returns bytes of experts (of `sizes`, by layer) a second.
+    fn turn(&mut self, sizes: &[u64]) -> Result<f64, PagerError> {
+        let all: u64 =
+            sizes.iter().zip(&self.members).map(|(size, &members)| size * u64::from(members)).sum();
+        let (mut bytes, start) = (0, Instant::now());
+        while start.elapsed() < TURN_TIME && bytes < TURN_PASSES * all {
+            let group = self.visits % self.members.len();
+            self.visits += 1;
+            self.wanted.clear();
+            while self.wanted.len() < self.together {
+                let member = self.rng.below(self.members[group].into()) as u32;
+                if !self.wanted.contains(&member) {
+                    self.wanted.push(member);
+                }
+            }
+            let before = self.pager.stats().misses;
+            self.pager.stream(group, &self.wanted, |_| Ok::<(), PagerError>(()))?;
+            self.pager.tick();
+            bytes += (self.pager.stats().misses - before) * sizes[group];
+        }
+        Ok(bytes as f64 / start.elapsed().as_secs_f64())
+    }
+}
