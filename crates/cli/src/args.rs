@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use adit_engine::{GUESSES_MAX, LoadOptions, SamplerOptions, SpeculationOptions, THREADS_MAX, When};
-use adit_model::{IoKind, IoOptions, KvFormat};
+use adit_model::{IoKind, IoOptions, KvFormat, Scout, ScoutSet};
 use anyhow::{Context, Result, bail};
 use clap::{ValueEnum, value_parser};
 
@@ -98,6 +98,11 @@ pub struct MachineArgs {
     #[arg(long, value_name = "FORMAT", default_value = "f16")]
     kv: Kv,
 
+    /// Who may have experts read before they are needed: all, none, or of next (the next layer's gate), next2
+    /// (the one after it) and token (what a token used before) some, with commas
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = scouts)]
+    scouts: ScoutSet,
+
     /// How files are read: auto as `adit probe` found best, buffered where direct reads are slow
     #[arg(long, value_name = "KIND", default_value = "auto")]
     io: Io,
@@ -146,6 +151,7 @@ impl MachineArgs {
             },
             chunk,
             speculation: SpeculationOptions::off(),
+            scouts: self.scouts,
             io: IoOptions {
                 kind: match self.io {
                     Io::Auto | Io::Buffered => IoKind::Auto,
@@ -203,6 +209,20 @@ impl SpeculationArgs {
             guesses_max: self.draft_max as usize,
         })
     }
+}
+
+fn scouts(text: &str) -> Result<ScoutSet, String> {
+    match text {
+        "all" => return Ok(ScoutSet::ALL),
+        "none" => return Ok(ScoutSet::NONE),
+        _ => {}
+    }
+    text.split(',').try_fold(ScoutSet::NONE, |set, name| {
+        let scout = Scout::ALL.into_iter().find(|scout| scout.name() == name);
+        let scout =
+            scout.ok_or_else(|| "a list of next, next2 and token is needed, or all, or none".to_owned())?;
+        Ok(set.with(scout))
+    })
 }
 
 /// How long a conversation may become.

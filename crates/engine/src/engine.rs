@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use adit_format::{Gguf, Metadata};
 use adit_model::{
-    Blueprint, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row, THREADS_MAX,
+    Blueprint, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row, ScoutSet, THREADS_MAX,
 };
 
 use crate::detokenizer::{ControlTokens, Detokenizer};
@@ -43,6 +43,8 @@ pub struct LoadOptions {
     /// What an observer of the steps will take, in bytes.
     pub observer_bytes: u64,
     pub speculation: SpeculationOptions,
+    /// Who may make hints.
+    pub scouts: ScoutSet,
 }
 
 impl LoadOptions {
@@ -57,6 +59,7 @@ impl LoadOptions {
             chunk: self.chunk,
             observer_bytes: self.observer_bytes,
             draft_bytes: 0,
+            scouts: self.scouts,
         }
     }
 
@@ -87,6 +90,7 @@ impl Default for LoadOptions {
             io: IoOptions::default(),
             observer_bytes: 0,
             speculation: SpeculationOptions::default(),
+            scouts: ScoutSet::ALL,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adit_model::{Model, machine};
+use adit_model::{Model, Scout, ScoutReport, machine};
 use serde::Serialize;
 
 use crate::speculation::ProposerStats;
@@ -21,6 +21,8 @@ pub struct Stats {
     pub expert_misses: u64,
     pub hints_issued: u64,
     pub hints_used: u64,
+    /// The same and more for each source of hints.
+    pub scouts: [ScoutStats; Scout::ALL.len()],
     /// Time that steps stood still for expert bytes.
     pub io_wait_s: f64,
     /// Time inside steps less that wait.
@@ -50,6 +52,45 @@ pub struct Stats {
     pub(crate) decode_tokens: u64,
     #[serde(skip)]
     pub(crate) decode_ns: u64,
+}
+
+/// What the hints of one scout have brought and cost. Times are estimates from the disk's speed: `saved_s`
+/// was read before it was asked for, `lost_s` was read for nothing while somebody waited, `spent_s` went
+/// into foreseeing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct ScoutStats {
+    pub name: &'static str,
+    pub hints_issued: u64,
+    pub hints_used: u64,
+    pub hints_wasted: u64,
+    pub bytes_read: u64,
+    pub bytes_wasted: u64,
+    /// Hints that found no slot whose expert may leave.
+    pub hints_refused: u64,
+    pub saved_s: f64,
+    pub lost_s: f64,
+    pub spent_s: f64,
+    /// How often it was switched off for a while because it cost more than it gained.
+    pub switched_off: u64,
+}
+
+impl From<ScoutReport> for ScoutStats {
+    fn from(ScoutReport { scout, account }: ScoutReport) -> ScoutStats {
+        let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
+        ScoutStats {
+            name: scout.name(),
+            hints_issued: account.issued,
+            hints_used: account.used,
+            hints_wasted: account.wasted,
+            bytes_read: account.bytes,
+            bytes_wasted: account.wasted_bytes,
+            hints_refused: account.refused,
+            saved_s: seconds(account.saved_ns),
+            lost_s: seconds(account.lost_ns),
+            spent_s: seconds(account.spent_ns),
+            switched_off: account.switched_off,
+        }
+    }
 }
 
 impl Stats {
@@ -83,6 +124,9 @@ impl Stats {
         self.bytes_read = pager.bytes_read;
         self.expert_hits = pager.hits;
         self.expert_misses = pager.misses;
+        self.hints_issued = pager.hints_issued;
+        self.hints_used = pager.hints_used;
+        self.scouts = model.scout_reports().map(ScoutStats::from);
         self.io_wait_s = Duration::from_nanos(pager.wait_ns).as_secs_f64();
         self.compute_s = Duration::from_nanos(steps.step_ns.saturating_sub(pager.wait_ns)).as_secs_f64();
         self.peak_rss_bytes = machine::peak_resident_bytes().unwrap_or(0);

@@ -13,7 +13,10 @@ use adit_engine::{
 };
 use adit_format::Gguf;
 use adit_format::synth::{Family, Synth, WeightTypes};
-use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Plan, Request, Row, SimConfig};
+use adit_model::{
+    Blueprint, IoKind, KvFormat, Model, ModelError, Observer, Plan, Request, Routing, Row, Scout, ScoutSet,
+    SimConfig,
+};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -24,6 +27,31 @@ const CONTEXT: usize = 640;
 /// Rows of each step: a prompt of more than a segment of attention, few rows whose past the threads share,
 /// single tokens.
 const STEPS: [(usize, usize); 3] = [(34, CHUNK), (2, 7), (20, 1)];
+
+/// Somebody who watches, as whoever writes a trace does.
+#[derive(Default)]
+struct Watcher {
+    residents: usize,
+    ns: u64,
+}
+
+impl Observer for Watcher {
+    fn begin_step(&mut self, _rows: &[Row]) {}
+
+    fn predicted(&mut self, _layer: usize, _scout: Scout, _experts: &[u32]) {}
+
+    fn routed(&mut self, routing: &Routing<'_>) {
+        self.residents += routing.picked.iter().filter(|&&expert| (routing.is_resident)(expert)).count();
+    }
+
+    fn streamed(&mut self, wait_ns: u64) {
+        self.ns += wait_ns;
+    }
+
+    fn end_step(&mut self, step_ns: u64) {
+        self.ns += step_ns;
+    }
+}
 
 /// The plan for a budget that suffices, or for the smallest, so that experts are evicted all the time.
 fn plan(blueprint: &Blueprint, kv: KvFormat, roomy: bool) -> Plan {
@@ -38,6 +66,7 @@ fn plan(blueprint: &Blueprint, kv: KvFormat, roomy: bool) -> Plan {
             chunk: Some(CHUNK),
             observer_bytes: 0,
             draft_bytes: 0,
+            scouts: ScoutSet::ALL,
         };
         match blueprint.plan(&request) {
             Ok(plan) => return plan,
@@ -76,6 +105,7 @@ fn check(path: &Path, io: IoKind, kv: KvFormat, roomy: bool) {
     let blueprint = Blueprint::from_gguf(gguf, &io).unwrap();
     let plan = plan(&blueprint, kv, roomy);
     let mut model = Model::load(blueprint, plan, &mut |_| {}).unwrap();
+    model.observe(Some(Box::new(Watcher::default())));
     let mut sampler = Sampler::new(model.config().vocabulary);
     let mut text = Detokenizer::new(tokenizer, ControlTokens::Shown);
     let mut rows = Vec::with_capacity(CHUNK);

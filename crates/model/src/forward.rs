@@ -19,6 +19,7 @@ use crate::linear::Linear;
 use crate::memory::Memory;
 use crate::moe;
 use crate::observe::Observer;
+use crate::scout::Scouts;
 use crate::scratch::{LOGIT_ROWS_MAX, Scratch};
 use crate::weights::{FeedForward, Layer, Projection, Vector, Weights};
 use adit_pager::Pager;
@@ -49,16 +50,18 @@ pub(crate) struct Pass<'a> {
     pub scratch: &'a mut Scratch,
     pub pager: Option<&'a mut Pager>,
     pub observer: Option<&'a mut (dyn Observer + 'static)>,
+    pub scouts: &'a mut Scouts,
 }
 
 impl Pass<'_> {
     /// Computes all rows; calls `on_logits(row index, logits)` for those that want them, in order.
     pub fn run(&mut self, rows: &[Row], on_logits: &mut dyn FnMut(usize, &[f32])) -> Result<(), ModelError> {
-        self.embed(rows);
-        self.rotate_angles(rows);
         if let Some(pager) = &mut self.pager {
             pager.tick();
+            self.scouts.hint_from_tokens(pager, self.observer.as_deref_mut(), rows);
         }
+        self.embed(rows);
+        self.rotate_angles(rows);
         let last = self.weights.layers.len() - 1;
         let mut count = rows.len();
         for (index, layer) in self.weights.layers.iter().enumerate() {
@@ -68,7 +71,8 @@ impl Pass<'_> {
                 count = self.keep_wanted(rows);
             }
             if count > 0 {
-                self.feed_forward_block(layer, count)?;
+                self.feed_forward_block(index, rows, count)?;
+                self.scouts.learn(index, self.scratch, rows, count);
             }
         }
         self.head(rows, count, on_logits);
@@ -192,7 +196,9 @@ impl Pass<'_> {
     }
 
     /// hidden += post_norm(feed_forward(norm(hidden)))
-    fn feed_forward_block(&mut self, layer: &Layer, count: usize) -> Result<(), ModelError> {
+    fn feed_forward_block(&mut self, index: usize, rows: &[Row], count: usize) -> Result<(), ModelError> {
+        let weights = self.weights;
+        let layer = &weights.layers[index];
         match &layer.feed_forward {
             FeedForward::Dense { gate, up, down } => {
                 self.dense(layer.feed_forward_norm, [*gate, *up, *down], count);
@@ -200,6 +206,9 @@ impl Pass<'_> {
             routed => {
                 let Pass { config, linear, scratch, .. } = self;
                 let pager = self.pager.as_deref_mut().expect("models with routed layers have a pager");
+                let observer = self.observer.as_deref_mut();
+                let later = &weights.layers[index + 1..];
+                self.scouts.look_ahead(config, linear, scratch, (pager, observer), (later, rows));
                 let pager = (pager, self.observer.as_deref_mut());
                 moe::feed_forward(config, *linear, scratch, pager, (layer.feed_forward_norm, routed), count)?;
             }

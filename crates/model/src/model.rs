@@ -18,6 +18,7 @@ use crate::memory::Memory;
 use crate::mirrors;
 use crate::observe::Observer;
 use crate::plan::{FileSizes, Plan, Request};
+use crate::scout::{Scout, ScoutReport, Scouts};
 use crate::scratch::Scratch;
 use crate::weights::{FeedForward, Vector, Weights, file_name};
 
@@ -126,6 +127,7 @@ pub struct Model {
     pager: Option<Pager>,
     memory: Memory,
     scratch: Scratch,
+    scouts: Scouts,
     stats: StepStats,
     observer: Option<Box<dyn Observer>>,
 }
@@ -149,6 +151,7 @@ impl Model {
         };
         let memory = Memory::new(plan.kv, plan.context, plan.lanes)?;
         let scratch = Scratch::new(&config, &weights, plan.step_shape());
+        let scouts = Scouts::new(&config, &weights, plan.scouts);
         let groups = std::mem::take(&mut weights.groups);
         let pager = match groups.is_empty() {
             true => None,
@@ -166,6 +169,7 @@ impl Model {
             pager,
             memory,
             scratch,
+            scouts,
             stats,
             observer,
         })
@@ -219,6 +223,12 @@ impl Model {
         routed.collect()
     }
 
+    /// What each scout's hints have brought and cost; nothing for a dense model.
+    pub fn scout_reports(&self) -> [ScoutReport; Scout::ALL.len()] {
+        let accounts = self.pager.as_ref().map(Pager::hint_accounts).unwrap_or_default();
+        Scout::ALL.map(|scout| ScoutReport { scout, account: accounts[scout as usize] })
+    }
+
     pub fn step_stats(&self) -> StepStats {
         self.stats
     }
@@ -245,6 +255,7 @@ impl Model {
             scratch: &mut self.scratch,
             pager: self.pager.as_mut(),
             observer: self.observer.as_deref_mut(),
+            scouts: &mut self.scouts,
         };
         pass.run(rows, on_logits)?;
         for row in rows {

@@ -4,29 +4,7 @@
 use std::any::Any;
 
 use crate::forward::Row;
-
-/// Who predicts experts before the gate has decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// The next layer's gate, on this layer's hidden state.
-    Next,
-    /// The gate two layers ahead.
-    Next2,
-    /// What tokens like this one used.
-    Token,
-}
-
-impl Source {
-    pub const ALL: [Source; 3] = [Source::Next, Source::Next2, Source::Token];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::Next => "next",
-            Source::Next2 => "next2",
-            Source::Token => "token",
-        }
-    }
-}
+use crate::scout::Scout;
 
 /// Watches steps as they are computed. It is called on the engine's thread, inside the token loop, so it
 /// must neither wait nor allocate. Layers are counted among those with experts.
@@ -36,9 +14,9 @@ impl Source {
 pub trait Observer: Any + Send {
     fn begin_step(&mut self, rows: &[Row]);
 
-    /// `source` expects these experts in `layer`, which is still to come in this step. Further calls for
-    /// the same source and layer add to it.
-    fn predicted(&mut self, layer: usize, source: Source, experts: &[u32]);
+    /// `scout` expects these experts in `layer`, which is still to come in this step. Further calls for
+    /// the same scout and layer add to it.
+    fn predicted(&mut self, layer: usize, scout: Scout, experts: &[u32]);
 
     /// The gate of a layer has decided, and nothing has been read for it yet.
     fn routed(&mut self, routing: &Routing<'_>);

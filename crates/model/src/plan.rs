@@ -10,6 +10,7 @@ use adit_kernels::KvFormat;
 use crate::config::Config;
 use crate::machine;
 use crate::memory::KvShape;
+use crate::scout::{ScoutSet, Scouts};
 use crate::scratch::{Scratch, StepShape};
 use crate::weights::Weights;
 
@@ -48,6 +49,8 @@ pub struct Request {
     pub observer_bytes: u64,
     /// What a draft model beside this one takes of the budget; 0 for none.
     pub draft_bytes: u64,
+    /// Who may make hints.
+    pub scouts: ScoutSet,
 }
 
 /// Sizes that the opened files tell.
@@ -150,6 +153,7 @@ pub struct Plan {
     pub threads: usize,
     pub chunk: usize,
     pub kv: KvShape,
+    pub scouts: ScoutSet,
 }
 
 /// A budget that cannot work; says the way out first, then why, in one line.
@@ -219,14 +223,15 @@ impl Plan {
                     kv.layers
                 ),
             ),
-            term("tables", sizes.overhead_bytes, "pager counters, request queue, slot states".into()),
+            term(
+                "tables",
+                sizes.overhead_bytes + Scouts::heap_bytes(config) as u64,
+                "pager counters, request queue, slot states, what scouts remember".into(),
+            ),
         ];
         if request.observer_bytes > 0 {
-            fixed.push(term(
-                "trace",
-                request.observer_bytes,
-                "what a trace keeps before it is written".into(),
-            ));
+            let reason = "what a trace keeps before it is written".into();
+            fixed.push(term("trace", request.observer_bytes, reason));
         }
         if request.draft_bytes > 0 {
             let reason = "the draft model: weights, keys and values, scratch".into();
@@ -244,12 +249,8 @@ impl Plan {
         let mut terms = fixed;
         terms.push(term("scratch", needs.scratch(chunk), format!("a step of {chunk} rows")));
         if experts > 0 {
-            let bytes = slots as u64 * sizes.slot_bytes;
-            terms.push(term(
-                "slots",
-                bytes,
-                format!("{slots} of {experts} experts x {}", Bytes(sizes.slot_bytes)),
-            ));
+            let reason = format!("{slots} of {experts} experts x {}", Bytes(sizes.slot_bytes));
+            terms.push(term("slots", slots as u64 * sizes.slot_bytes, reason));
         }
         Ok(Plan {
             terms,
@@ -265,6 +266,7 @@ impl Plan {
             threads: request.threads,
             chunk,
             kv,
+            scouts: request.scouts,
         })
     }
 

@@ -63,6 +63,16 @@ pub enum FeedForward {
     },
 }
 
+impl FeedForward {
+    /// The pager group of a routed block.
+    pub fn group(&self) -> Option<usize> {
+        match self {
+            FeedForward::Dense { .. } => None,
+            FeedForward::Routed { group, .. } => Some(*group),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Layer {
     pub attention_norm: Vector,

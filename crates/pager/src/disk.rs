@@ -6,8 +6,8 @@ use crate::{
     error::Place,
     fetch::{Fetch, reads_max},
     io,
+    line_pace::LinePace,
     memory::{AlignedBuf, Frames},
-    pace::Pace,
     queue::{Queue, Request},
     reader,
     slot::{Failure, Slot, State},
@@ -59,7 +59,7 @@ pub(crate) struct Line {
     /// Moves whenever the queue has grown or `stop` was set.
     pub bell: Event,
     pub watch: Watch,
-    pub pace: Pace,
+    pub pace: LinePace,
 }
 
 /// Counted by the I/O threads.

@@ -1,62 +1,62 @@
-//! How fast a way to a disk is, as seen while it has work: bytes answered per time in which something was
-//! asked for. Decides nothing.
+//! How fast the disk delivers what is demanded, and how long it then has no demand: from these follows how
+//! much may be read on hints. Must not know slots or members.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// Older times count half each time as many bytes were answered: a disk may become slower.
-const BYTES_KEPT: u64 = 256 << 20;
+/// Weight of a new measurement against those before.
+const NEW_SHARE: f64 = 0.125;
+/// A call that reads less says little about the disk's speed.
+const MEASURED_BYTES_MIN: u64 = 256 << 10;
+/// A longer one is a pause between answers.
+const GAP_MAX: Duration = Duration::from_secs(1);
 
-/// Written by one I/O thread, read by the engine. A guess for sharing work, so all is Relaxed.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// All bytes of ended reads, as they were asked for.
-    ended: AtomicU64,
-    /// Of late.
-    bytes: AtomicU64,
-    busy_ns: AtomicU64,
+    /// Smoothed; 0 as long as nothing is known.
+    ns_per_byte: f64,
+    /// Smoothed time between the arrival of all that a call needs and the next call.
+    gap_ns: f64,
+    /// When demands were begun that are under way, and the bytes that the disk had delivered by then.
+    busy: Option<(Instant, u64)>,
+    /// Since when the call has all it needs.
+    quiet_since: Option<Instant>,
 }
 
 impl Pace {
-    /// A read of so many bytes ended, after so much busy time since the last one did.
-    pub(crate) fn add(&self, bytes: u64, busy_ns: u64) {
-        self.ended.fetch_add(bytes, Ordering::Relaxed);
-        let mut all = self.bytes.load(Ordering::Relaxed) + bytes;
-        let mut all_ns = self.busy_ns.load(Ordering::Relaxed) + busy_ns;
-        if all > BYTES_KEPT {
-            (all, all_ns) = (all / 2, all_ns / 2);
+    /// A call begins, with demands or without.
+    pub(crate) fn call(&mut self) {
+        if let Some(gap) = self.quiet_since.take().map(|since| since.elapsed()).filter(|gap| *gap < GAP_MAX) {
+            smooth(&mut self.gap_ns, gap.as_nanos() as f64);
         }
-        self.bytes.store(all, Ordering::Relaxed);
-        self.busy_ns.store(all_ns, Ordering::Relaxed);
     }
 
-    pub(crate) fn ended(&self) -> u64 {
-        self.ended.load(Ordering::Relaxed)
+    /// Demands were begun; `delivered`: bytes so far.
+    pub(crate) fn demanded(&mut self, delivered: u64) {
+        self.busy.get_or_insert((Instant::now(), delivered));
     }
 
-    /// Time that so many bytes will take; `guess_bytes_per_s` until something has been read.
-    pub(crate) fn seconds(&self, bytes: u64, guess_bytes_per_s: f64) -> f64 {
-        let busy_ns = self.busy_ns.load(Ordering::Relaxed);
-        let seen = self.bytes.load(Ordering::Relaxed) as f64 * 1e9 / busy_ns as f64;
-        bytes as f64 / if busy_ns == 0 { guess_bytes_per_s } else { seen.max(1.0) }
+    /// All demands have arrived, the last while somebody was `waiting` for it, or some time ago.
+    pub(crate) fn arrived(&mut self, delivered: u64, waiting: bool) {
+        let now = Instant::now();
+        self.quiet_since.get_or_insert(now);
+        let Some((since, before)) = self.busy.take() else { return };
+        let bytes = delivered - before;
+        if waiting && bytes >= MEASURED_BYTES_MIN {
+            smooth(&mut self.ns_per_byte, (now - since).as_nanos() as f64 / bytes as f64);
+        }
+    }
+
+    /// What the disk takes for so many bytes; nothing as long as nobody knows.
+    pub(crate) fn reading_time(&self, bytes: u64) -> Duration {
+        Duration::from_nanos((self.ns_per_byte * bytes as f64) as u64)
+    }
+
+    /// What the disk can deliver while there is no demand.
+    pub(crate) fn gap_bytes(&self) -> u64 {
+        if self.ns_per_byte > 0.0 { (self.gap_ns / self.ns_per_byte) as u64 } else { 0 }
     }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pace_follows_a_disk_that_becomes_slower() {
-        let pace = Pace::default();
-        assert_eq!(pace.seconds(1000, 500.0), 2.0);
-        for _ in 0..1000 {
-            pace.add(1 << 20, 1 << 20); // 1 GB/s
-        }
-        assert!((pace.seconds(1 << 30, 1.0) - 1.0737).abs() < 0.01);
-        for _ in 0..2000 {
-            pace.add(1 << 20, 4 << 20);
-        }
-        assert!(pace.seconds(1 << 30, 1.0) > 4.0);
-        assert_eq!(pace.ended(), 3000 << 20);
-    }
+fn smooth(mean: &mut f64, measured: f64) {
+    *mean = if *mean > 0.0 { *mean + (measured - *mean) * NEW_SHARE } else { measured };
 }

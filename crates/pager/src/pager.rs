@@ -3,12 +3,18 @@
 //! a layer and a member an expert, nor what their bytes mean.
 //!
 //! **Invariants:** a member is in at most one slot. A slot that the current call still needs is
-//! neither emptied nor reused. Between calls no read is in flight.
+//! neither emptied nor reused. Between calls only reads that were begun on a hint are in flight. A hint
+//! waits for all demands to be on their way, and takes no slot whose member is foreseen to be used before
+//! the hint's own.
+
+mod ahead;
 
 use crate::{
     FileSet, PagerError,
     disk::Disk,
     groups::{Group, GroupLayout, Parts, check, layouts},
+    hint::Hints,
+    pace::Pace,
     policy::{self, Policy, Recall, Shape},
     slot::State,
 };
@@ -30,8 +36,12 @@ const STAYS: f64 = f64::INFINITY;
 pub struct PagerStats {
     /// Members asked for that were resident when the call began. Counted by the engine thread.
     pub hits: u64,
-    /// Members asked for that had to be read. Counted by the engine thread.
+    /// Members asked for that had to be read, be it before they were asked for. Counted by the engine
+    /// thread.
     pub misses: u64,
+    /// Members read before they were asked for, and how many of them then were. Counted by the engine thread.
+    pub hints_issued: u64,
+    pub hints_used: u64,
     /// Resident members that left to make room. Counted by the engine thread.
     pub evictions: u64,
     /// Time in which the engine thread had nothing to visit and waited for the disk.
@@ -82,6 +92,12 @@ pub struct Pager {
     /// Call in which each member was last asked for, to find duplicates.
     asked_in: Box<[u64]>,
     call: u64,
+    /// Tokens so far, as the policy counts them.
+    token: u64,
+    /// The group of this token's last call.
+    visited: Option<usize>,
+    hints: Hints,
+    pace: Pace,
     stats: PagerStats,
 }
 
@@ -123,6 +139,10 @@ impl Pager {
             unread: Vec::with_capacity(widest),
             asked_in: vec![0; widest].into(),
             call: 0,
+            token: 0,
+            visited: None,
+            hints: Hints::new(slots, widest),
+            pace: Pace::default(),
             stats: PagerStats::default(),
             groups,
         })
@@ -147,6 +167,7 @@ impl Pager {
             + Recall::heap_bytes(&shape(&layouts))
             + slots * (size_of::<(u32, u32)>() + size_of::<f64>() + size_of::<u32>())
             + widest * (size_of::<Awaited>() + size_of::<u32>() + size_of::<u64>())
+            + Hints::heap_bytes(slots, widest)
             + layouts.iter().map(GroupLayout::heap_bytes).sum::<usize>();
         tables as u64 + Disk::overhead_bytes(files, slots, reads_max(&layouts))
     }
@@ -154,6 +175,10 @@ impl Pager {
     /// A token (a step) is over: what was used before it counts a little less from now on.
     pub fn tick(&mut self) {
         self.policy.tick();
+        self.token += 1;
+        self.visited = None;
+        self.hints.tick();
+        self.judge(None);
     }
 
     pub fn stats(&self) -> PagerStats {
@@ -165,6 +190,10 @@ impl Pager {
             stats.reads = read(&counters.reads);
             stats.retries = read(&counters.retries);
             stats.short_reads = read(&counters.short_reads);
+        }
+        for account in self.hints.accounts() {
+            stats.hints_issued += account.issued;
+            stats.hints_used += account.used;
         }
         stats
     }
@@ -215,10 +244,18 @@ impl Pager {
         // Nothing is left over, except when `visit` panicked.
         self.drain()?;
         self.begin(group, members);
+        let mut waited = false;
         loop {
             // Before looking: what happens after this wakes us.
             let seen = self.disk().now();
             self.read_ahead(group, members);
+            if self.unread.is_empty() {
+                if !self.awaits_reads() {
+                    self.pace.arrived(self.delivered_bytes(), waited);
+                }
+                self.read_hints();
+            }
+            waited = false;
             let outcome = match self.next() {
                 Next::Visit(first) => {
                     let count = self.gather(first);
@@ -231,6 +268,7 @@ impl Pager {
                     let start = Instant::now();
                     let outcome = self.disk().wait(seen);
                     self.stats.wait_ns += start.elapsed().as_nanos() as u64;
+                    waited = true;
                     outcome.map_err(E::from)
                 }
                 Next::Finish => return Ok(()),
@@ -249,17 +287,22 @@ impl Pager {
     /// Counts the uses and sorts the members into resident ones, which now stay, and unread ones.
     fn begin(&mut self, group: usize, members: &[u32]) {
         self.call += 1;
-        let layout = &self.groups[group];
-        let range = layout.range();
+        self.pace.call();
         for &member in members {
             let member = member as usize;
-            assert!(member < layout.members(), "group {group} has a member {member}");
+            assert!(member < self.groups[group].members(), "group {group} has a member {member}");
             assert!(self.asked_in[member] != self.call, "member {member} is asked for once a call");
             self.asked_in[member] = self.call;
         }
+        self.visited = Some(group);
+        self.hints.forget_wishes(group);
+        let hinted = self.judge(Some(group));
+        let layout = &self.groups[group];
+        let range = layout.range();
         self.policy.visit(group, members);
         for (member, &slot) in range.clone().zip(&self.resident[range.clone()]) {
-            if slot != NOWHERE {
+            // What a hint reads stays until it is there.
+            if slot != NOWHERE && self.scores[slot as usize] != STAYS {
                 self.scores[slot as usize] = self.policy.worth(member);
             }
         }
@@ -273,10 +316,14 @@ impl Pager {
             } else {
                 self.awaited.push(Awaited { index: index as u32, slot });
                 self.scores[slot as usize] = STAYS;
+                self.hints.release(slot);
                 self.stats.hits += 1;
             }
         }
         self.awaited.reverse();
+        // These had to be read as well, if earlier.
+        self.stats.hits -= hinted;
+        self.stats.misses += hinted;
     }
 
     /// Starts as many reads as there are slots and queue entries for.
@@ -290,17 +337,28 @@ impl Pager {
             }
             let Some(slot) = self.empty_slot(group) else { break };
             self.unread.pop();
-            let layout = &self.groups[group];
-            let disk = self.disk.as_mut().expect("a pager with groups has a disk");
-            disk.load(slot as usize, reads, layout.fetches(member));
-            self.resident[layout.range()][member as usize] = slot;
-            self.owner[slot as usize] = (group as u32, member);
+            self.load(slot, group, member);
             self.awaited.push(Awaited { index, slot });
             started = true;
         }
         if started {
             self.disk().submit();
+            self.pace.demanded(self.delivered_bytes());
         }
+    }
+
+    /// Begins to read a member, for which there is room, into an empty slot.
+    fn load(&mut self, slot: u32, group: usize, member: u32) {
+        let layout = &self.groups[group];
+        let disk = self.disk.as_mut().expect("a pager with groups has a disk");
+        disk.load(slot as usize, layout.reads(member), layout.fetches(member));
+        self.resident[layout.range()][member as usize] = slot;
+        self.owner[slot as usize] = (group as u32, member);
+    }
+
+    /// Whether something that the call under way needs is still being read.
+    fn awaits_reads(&self) -> bool {
+        self.awaited.iter().any(|awaited| self.disk().state(awaited.slot as usize) == State::Loading)
     }
 
     /// A free slot, or one that is worth least and not needed by the current call.
@@ -312,10 +370,15 @@ impl Pager {
         let owner = &self.owner;
         let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, current, groups);
         let slot = policy::victim(&self.scores, distance_of)?;
+        Some(self.empty(slot))
+    }
+
+    /// The member in the slot, which has a score, leaves.
+    fn empty(&mut self, slot: usize) -> u32 {
         assert!(self.disk().evict(slot), "a slot with a score is Ready and not in use");
         self.forget(slot as u32);
         self.stats.evictions += 1;
-        Some(slot as u32)
+        slot as u32
     }
 
     /// The slot's member is not resident any more.
@@ -383,14 +446,24 @@ impl Pager {
 
     /// Its slot is not needed by this call any more, but may be by a later one.
     fn keep(&mut self, at: usize) {
-        let slot = self.awaited.remove(at).slot as usize;
-        let (group, member) = self.owner[slot];
+        let slot = self.awaited.remove(at).slot;
+        self.settle(slot);
+    }
+
+    /// From now on the slot's member may leave, by what it is worth.
+    fn settle(&mut self, slot: u32) {
+        let (group, member) = self.owner[slot as usize];
         let first = self.groups[group as usize].range().start;
-        self.scores[slot] = self.policy.worth(first + member as usize);
+        self.scores[slot as usize] = self.policy.worth(first + member as usize);
     }
 
     fn fail(&mut self, at: usize) -> PagerError {
         let slot = self.awaited.remove(at).slot;
+        self.give_up(slot)
+    }
+
+    /// Empties a slot whose load failed.
+    fn give_up(&mut self, slot: u32) -> PagerError {
         let error = self.disk().take_failure(slot as usize);
         self.forget(slot);
         self.free.push(slot);

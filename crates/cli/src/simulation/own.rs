@@ -133,3 +133,67 @@ impl Open {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::TestTrace;
+
+    fn row(position: u32, wants_logits: bool) -> [u32; 3] {
+        [1, position, u32::from(wants_logits) << 31]
+    }
+
+    fn step(trace: TestTrace, rows: &[[u32; 3]], picks: &[u32], ns: u64) -> TestTrace {
+        trace.step(rows).visit(0, rows.len(), picks).end_step(ns)
+    }
+
+    fn parsed(trace: &TestTrace) -> Result<Trace> {
+        read(&trace.packed()[..])
+    }
+
+    #[test]
+    fn prompts_are_unions_and_speculation_counts_what_stayed() {
+        let mut trace =
+            step(TestTrace::new(1, 8, 2), &[row(0, false), row(1, true)], &[5, 2, 2, 0], 1_000_077);
+        // Three rows are verified, two of them stay.
+        trace = step(trace, &[row(2, true), row(3, true), row(4, true)], &[1, 2, 1, 3, 1, 4], 500);
+        trace = step(trace, &[row(4, true)], &[7, 6], 500);
+        let trace = parsed(&trace.end()).unwrap();
+        let visits: Vec<_> = trace.visits().map(|(_, experts)| experts.to_vec()).collect();
+        assert_eq!(visits, [vec![0, 2, 5], vec![1, 2, 3, 4], vec![6, 7]]);
+        let steps: Vec<_> = trace.steps.iter().map(|step| (step.phase, step.tokens)).collect();
+        assert_eq!(steps, [(Phase::Prefill, 2), (Phase::Decode, 2), (Phase::Decode, 1)]);
+        assert_eq!(trace.steps[0].compute_ns, Some(1_000_000), "the wait of 77 ns does not count");
+        assert_eq!((trace.remark, trace.layers, trace.experts_per_layer), (None, 1, 8));
+    }
+
+    #[test]
+    fn steps_without_an_end_are_left_out_and_it_is_said() {
+        let whole = || step(TestTrace::new(1, 8, 2), &[row(0, true)], &[1, 0], 5);
+        let cut = parsed(&whole().step(&[row(1, true)]).visit(0, 1, &[3, 4])).unwrap();
+        assert_eq!((cut.steps.len(), cut.uses()), (1, 2));
+        assert!(cut.remark.unwrap().contains("cut off after 1 steps"));
+        let failed = whole().step(&[row(1, true)]).visit(0, 1, &[3, 4]);
+        let failed = parsed(&step(failed, &[row(1, true)], &[5, 6], 5).end()).unwrap();
+        assert_eq!((failed.steps.len(), failed.uses(), failed.remark), (2, 4, None));
+    }
+
+    #[test]
+    fn nonsense_is_an_error_that_names_it() {
+        let visit = |trace: TestTrace, layer, picks: &[u32]| {
+            trace.step(&[row(0, true)]).visit(layer, 1, picks).end_step(1).end()
+        };
+        for (trace, part) in [
+            (visit(TestTrace::new(1, 8, 2), 1, &[0, 1]), "layer 1"),
+            (visit(TestTrace::new(1, 8, 2), u32::MAX, &[0, 1]), "layer"),
+            (visit(TestTrace::new(1, 8, 2), 0, &[0, 8]), "expert 8"),
+            (visit(TestTrace::new(1, 2, 2), 0, &[0, 1, 0, 1]), "4 picks"),
+            (visit(TestTrace::new(1, usize::MAX, 2), 0, &[0, 1]), "more than any model"),
+            (visit(TestTrace::new(5000, 8, 2), 0, &[0, 1]), "more than any model"),
+            (TestTrace::new(0, 0, 0).end(), "no step"),
+        ] {
+            let error = format!("{:#}", parsed(&trace).unwrap_err());
+            assert!(error.contains(part), "{part:?} is not in {error:?}");
+        }
+    }
+}

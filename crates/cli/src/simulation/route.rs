@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use adit_model::{Observer, Routing, Row, Source};
+use adit_model::{Observer, Routing, Row, Scout};
 
 use super::pool::{Kind, Outcome, simulate_steps};
 use super::trace::{Phase, Step, Trace};
@@ -69,7 +69,7 @@ impl Observer for Route {
         }
     }
 
-    fn predicted(&mut self, _layer: usize, _source: Source, _experts: &[u32]) {}
+    fn predicted(&mut self, _layer: usize, _scout: Scout, _experts: &[u32]) {}
 
     fn routed(&mut self, routing: &Routing<'_>) {
         if self.is_full {

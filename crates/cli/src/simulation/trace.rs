@@ -213,10 +213,10 @@ impl Trace {
         if let Some(highest) = experts.iter().find(|&&expert| expert as usize >= EXPERTS_MAX) {
             bail!("expert {highest} is beyond {EXPERTS_MAX}, more than any model has");
         }
-        for (place, expert) in experts.iter().enumerate() {
-            if experts[..place].contains(expert) {
-                bail!("token {step} names expert {expert} of layer {layer} twice");
-            }
+        let mut sorted = experts.to_vec();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            bail!("token {step} names expert {} of layer {layer} twice", pair[0]);
         }
         self.push_distinct(step, layer, experts)
     }

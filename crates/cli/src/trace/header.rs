@@ -66,7 +66,7 @@ impl Header {
             budget_bytes: plan.budget,
             slots: plan.slots,
             chunk: plan.chunk,
-            sources: adit_model::Source::ALL.iter().map(|source| source.name().to_owned()).collect(),
+            sources: adit_model::Scout::ALL.iter().map(|scout| scout.name().to_owned()).collect(),
             expert_layers: model
                 .expert_layers()
                 .iter()

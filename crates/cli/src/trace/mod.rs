@@ -3,6 +3,7 @@
 //! is described byte by byte in `docs/trace-format.md`.
 
 mod header;
+mod packer;
 mod reader;
 mod recorder;
 mod ring;
@@ -12,4 +13,6 @@ mod words;
 mod writer;
 
 pub use reader::{Pick, Record, Records, TracedRow};
+#[cfg(test)]
+pub use tests::TestTrace;
 pub use writer::{TraceArgs, Tracing};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::thread::Thread;
 
-use adit_model::{Observer, Routing, Row, Source};
+use adit_model::{Observer, Routing, Row, Scout};
 use half::f16;
 
 use super::ring::Ring;
@@ -90,10 +90,10 @@ impl Observer for Recorder {
         self.step += 1;
     }
 
-    fn predicted(&mut self, layer: usize, source: Source, experts: &[u32]) {
+    fn predicted(&mut self, layer: usize, scout: Scout, experts: &[u32]) {
         if self.begin(PREDICTED, PREDICTED_WORDS + self.set_words) {
             self.put(layer as u32);
-            self.put(source as u32);
+            self.put(scout as u32);
             for first in (0..self.set_words as u32).map(|word| word * u32::BITS) {
                 let inside = experts.iter().filter(|&&expert| (first..first + u32::BITS).contains(&expert));
                 let set = inside.fold(0, |set, expert| set | 1 << (expert - first));

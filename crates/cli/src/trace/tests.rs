@@ -1,14 +1,12 @@
 //! What the recorder sees is what the reader gets; what is cut, damaged or too much is told, never a panic.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
-use adit_model::{Observer, Routing, Row, Source};
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use adit_model::{Observer, Routing, Row, Scout};
 
 use super::header::{Header, Layer, MAGIC, Plan};
+use super::packer::Packer;
 use super::reader::{Pick, Record, Records, TracedRow};
 use super::words;
 use super::writer::Tracing;
@@ -16,19 +14,67 @@ use super::writer::Tracing;
 const EXPERTS: usize = 40;
 
 fn header() -> Header {
-    let layer = |layer| Layer { layer, experts: EXPERTS, used: 2, bytes: 4096 };
+    header_of(2, EXPERTS, 2)
+}
+
+fn header_of(layers: usize, experts: usize, used: usize) -> Header {
     Header {
         adit: "1".into(),
         model: "m.gguf".into(),
         architecture: "a".into(),
-        layers: 2,
+        layers,
         threads: 1,
         budget_bytes: 9,
         slots: 4,
         chunk: 8,
         sources: vec!["next".into()],
-        expert_layers: vec![layer(0), layer(1)],
+        expert_layers: (0..layers).map(|layer| Layer { layer, experts, used, bytes: 4096 }).collect(),
         plan: Plan { fixed_bytes: 1, backbone_bytes: 1, slot_bytes: 4096, scratch_bytes: vec![(8, 5)] },
+    }
+}
+
+/// A trace put together record by record, sound or not.
+pub struct TestTrace {
+    header: Header,
+    words: Vec<u32>,
+}
+
+impl TestTrace {
+    pub fn new(layers: usize, experts: usize, used: usize) -> TestTrace {
+        TestTrace { header: header_of(layers, experts, used), words: Vec::new() }
+    }
+
+    fn record(mut self, kind: u32, rest: &[u32]) -> TestTrace {
+        self.words.push(words::head(kind, rest.len() + 1));
+        self.words.extend(rest);
+        self
+    }
+
+    pub fn step(self, rows: &[[u32; 3]]) -> TestTrace {
+        self.record(words::STEP, &[&[0, 0, rows.len() as u32], rows.concat().as_slice()].concat())
+    }
+
+    /// Waits 77 ns.
+    pub fn visit(self, layer: u32, rows: usize, picks: &[u32]) -> TestTrace {
+        let head = [layer, rows as u32, (picks.len() / rows) as u32, 0, 0, 77, 0];
+        self.record(words::VISIT, &[&head, picks].concat())
+    }
+
+    pub fn end_step(self, ns: u64) -> TestTrace {
+        self.record(words::STEP_END, &words::halves(ns))
+    }
+
+    pub fn end(self) -> TestTrace {
+        self.record(words::END, &[0; 4])
+    }
+
+    pub fn packed(&self) -> Vec<u8> {
+        let json = serde_json::to_vec(&self.header).unwrap();
+        let block: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut file = Vec::new();
+        let mut packer = Packer::new();
+        [[MAGIC, &json].concat(), block].iter().for_each(|block| packer.write(block, &mut file).unwrap());
+        file
     }
 }
 
@@ -37,7 +83,7 @@ fn watch_step(observer: &mut dyn Observer, position: usize, rows: usize) {
     let row = |at| Row { lane: 3, token: 7, position: position + at, wants_logits: at + 1 == rows };
     observer.begin_step(&(0..rows).map(row).collect::<Vec<_>>());
     for (layer, rows) in [(0, rows), (1, 1)] {
-        observer.predicted(layer, Source::Next2, &[0, 33, 39]);
+        observer.predicted(layer, Scout::Next2, &[0, 33, 39]);
         let picked: Vec<u32> = (0..rows as u32).flat_map(|row| [row % 39 + 1, 0]).collect();
         let weights = vec![0.5; picked.len()];
         let is_resident = &|expert| expert == 0;
@@ -150,16 +196,8 @@ fn a_trace_that_is_cut_anywhere_is_read_up_to_there() {
     }
 }
 
-/// The trace whose second block is made of these words.
 fn with_words(words: &[u32]) -> Vec<u8> {
-    let json = serde_json::to_vec(&header()).unwrap();
-    let block: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let pack = |bytes: &[u8]| {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    };
-    [pack(&[MAGIC, &json].concat()), pack(&block)].concat()
+    TestTrace { header: header(), words: words.to_vec() }.packed()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! on without the trace, and ends with an error when its answer is out.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use adit_model::{Model, Observer};
 use anyhow::{Context, Result};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 
 use super::header::{Header, MAGIC};
+use super::packer::Packer;
 use super::recorder::Recorder;
 use super::ring::Ring;
 use super::words::{self, END, END_WORDS};
@@ -29,7 +28,7 @@ const RING_WORDS: usize = 1 << 19;
 const BLOCK_WORDS: usize = 1 << 15;
 /// So long a few words wait for more.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(2);
-/// What packing takes: about 300 KiB of tables, and the stack.
+/// What packing takes: about 300 KiB of tables, the packed bytes on their way, and the stack.
 const PACKING_BYTES: u64 = 512 << 10;
 
 /// What a trace takes of the budget: the ring, the words of it that are packed, and packing itself.
@@ -127,7 +126,8 @@ impl Tracing {
 
 /// Writes blocks until the ring is closed and empty.
 fn write(ring: &Ring, begin: &[u8], block_words: usize, out: &mut BufWriter<File>) -> Result<()> {
-    pack(begin, out)?;
+    let mut packer = Packer::new();
+    packer.write(begin, out)?;
     let mut block = Vec::with_capacity(4 * (ring.len() + END_WORDS));
     let mut is_old = false;
     loop {
@@ -142,7 +142,7 @@ fn write(ring: &Ring, begin: &[u8], block_words: usize, out: &mut BufWriter<File
                 let words = std::iter::once(words::head(END, END_WORDS)).chain(end);
                 words.for_each(|word| block.extend_from_slice(&word.to_le_bytes()));
             }
-            pack(&block, out)?;
+            packer.write(&block, out)?;
             block.clear();
             if is_closed {
                 return Ok(());
@@ -155,12 +155,4 @@ fn write(ring: &Ring, begin: &[u8], block_words: usize, out: &mut BufWriter<File
             is_old = true;
         }
     }
-}
-
-/// Writes `bytes` as one gzip member, so that a file that ends behind it is still readable up to here.
-fn pack(bytes: &[u8], out: &mut BufWriter<File>) -> Result<()> {
-    let mut encoder = GzEncoder::new(&mut *out, Compression::fast());
-    encoder.write_all(bytes)?;
-    encoder.finish()?;
-    Ok(out.flush()?)
 }

@@ -36,7 +36,9 @@ fn json(home: &Home, arguments: &[&str]) -> Value {
 fn a_trace_changes_no_answer_and_tells_what_the_counters_tell() {
     let (home, memory) = home();
     let answer = home.run(&[&RUN[..], &["--memory", &memory]].concat()).fine();
-    let traced = [&RUN[..], &["--memory", &memory, "--trace", "t", "--stats", "s.json"]].concat();
+    // What a hint has brought is resident to a trace, and a miss to the counters.
+    let traced =
+        [&RUN[..], &["--memory", &memory, "--trace", "t", "--stats", "s.json", "--scouts", "none"]].concat();
     assert_eq!(home.run(&traced).fine(), answer);
     let stats: Value = serde_json::from_slice(&fs::read(home.path("s.json")).unwrap()).unwrap();
     let (hits, misses) = (stats["expert_hits"].as_u64().unwrap(), stats["expert_misses"].as_u64().unwrap());
@@ -67,7 +69,8 @@ fn python(home: &Home, arguments: &[&str]) -> std::process::Output {
 #[test]
 fn the_same_slots_and_policy_hit_what_the_run_hit() {
     let (home, memory) = home();
-    home.run(&[&RUN[..], &["--memory", &memory, "--trace", "t", "--stats", "s.json"]].concat()).fine();
+    let more = ["--memory", &memory, "--trace", "t", "--stats", "s.json", "--scouts", "none"];
+    home.run(&[&RUN[..], &more].concat()).fine();
     let header = said(python(&home, &["t"])).fine();
     let slots =
         header.lines().next().unwrap().split(", ").nth(2).unwrap().split(' ').next().unwrap().to_owned();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Request, Row};
+use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Request, Row, ScoutSet};
 
 /// How one run differs from another; none of it may change a bit of the result.
 #[derive(Debug, Clone)]
@@ -12,11 +12,12 @@ pub struct Run {
     pub chunk: usize,
     pub io: IoKind,
     pub kv: KvFormat,
+    pub scouts: ScoutSet,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Run { memory: None, threads: 2, chunk: 7, io: IoKind::Auto, kv: KvFormat::F32 }
+        Run { memory: None, threads: 2, chunk: 7, io: IoKind::Auto, kv: KvFormat::F32, scouts: ScoutSet::ALL }
     }
 }
 
@@ -28,7 +29,7 @@ impl Run {
     }
 
     pub fn request(&self) -> Request {
-        let Run { memory, threads, chunk, kv, .. } = *self;
+        let Run { memory, threads, chunk, kv, scouts, .. } = *self;
         Request {
             memory,
             context: 256,
@@ -36,6 +37,7 @@ impl Run {
             threads,
             kv,
             chunk: Some(chunk),
+            scouts,
             observer_bytes: 0,
             draft_bytes: 0,
         }

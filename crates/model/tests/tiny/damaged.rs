@@ -8,7 +8,7 @@ use crate::common::rows;
 use adit_format::Gguf;
 use adit_format::rng::Rng;
 use adit_format::synth::{Family, Synth, WeightTypes};
-use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Request};
+use adit_model::{Blueprint, IoKind, KvFormat, Model, ModelError, Request, ScoutSet};
 
 const BUDGET: u64 = 256 << 20;
 
@@ -23,6 +23,7 @@ fn run(path: &Path, kv: KvFormat) -> Result<usize, ModelError> {
         threads: 2,
         kv,
         chunk: None,
+        scouts: ScoutSet::ALL,
         observer_bytes: 0,
         draft_bytes: 0,
     };

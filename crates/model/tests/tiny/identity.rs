@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{self, Run, tokens};
 use adit_format::TensorType;
 use adit_format::synth::{Family, Synth, WeightTypes};
-use adit_model::{Blueprint, IoKind, IoOptions, KvFormat, Model, ModelError, SimConfig};
+use adit_model::{Blueprint, IoKind, IoOptions, KvFormat, Model, ModelError, Scout, ScoutSet, SimConfig};
 
 /// Enough experts that the smallest budget holds a small part of them.
 fn many_experts(folder: &Path, family: Family, types: WeightTypes) -> PathBuf {
@@ -52,6 +52,28 @@ fn every_budget_gives_the_same_bits() {
             assert!(logits == everything, "{types:?} with {more} slots above the smallest budget");
         }
     }
+}
+
+#[test]
+fn every_set_of_scouts_gives_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = tokens(90);
+    let path = many_experts(folder.path(), Family::Qwen3Moe, WeightTypes::mixed());
+    let everything = Run::default().logits(&path, &tokens);
+    let sets = Scout::ALL.map(|scout| ScoutSet::NONE.with(scout));
+    let mut issued = [0; Scout::ALL.len()];
+    for scouts in [ScoutSet::NONE, ScoutSet::ALL].into_iter().chain(sets) {
+        for (chunk, more) in [(1, 3), (1, 12), (7, 17), (64, 17)] {
+            let run = Run { scouts, chunk, ..Run::default() };
+            let mut model = load_with_slots(&run, &path, more);
+            assert!(common::logits_of(&mut model, chunk, &tokens) == everything, "{scouts:?}, chunk {chunk}");
+            for (issued, report) in issued.iter_mut().zip(model.scout_reports()) {
+                assert!(scouts.has(report.scout) || report.account.issued == 0, "{report:?}");
+                *issued += report.account.issued;
+            }
+        }
+    }
+    assert!(issued.iter().all(|&issued| issued > 0), "every scout has made hints: {issued:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::common::{Run, logits_of, tokens};
 use adit_format::synth::{Family, Synth, WeightTypes};
-use adit_model::{Model, Observer, Routing, Row, Source};
+use adit_model::{Model, Observer, Routing, Row, Scout};
 
 /// Sums of what it was told.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Observer for Watcher {
         self.layers.clear();
     }
 
-    fn predicted(&mut self, _layer: usize, _source: Source, _experts: &[u32]) {}
+    fn predicted(&mut self, _layer: usize, _scout: Scout, _experts: &[u32]) {}
 
     fn routed(&mut self, routing: &Routing<'_>) {
         self.layers.push(routing.layer);

@@ -11,7 +11,7 @@ pub use simulated::SimConfig;
 use crate::{
     DiskChoice, FileSet, IoKind, PagerError, ReadCause,
     disk::{Line, Shared},
-    pace::Pace,
+    line_pace::LinePace,
     queue::Queue,
     reader::RESTS,
     wake::Event,
@@ -103,7 +103,7 @@ pub(crate) fn lines(files: &FileSet, capacity: usize) -> Result<Box<[Line]>, Pag
                 queue: Queue::new(capacity),
                 bell: bell(files.io())?,
                 watch: Watch::new(),
-                pace: Pace::default(),
+                pace: LinePace::default(),
             })
         })
         .collect()

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::ops::Range;
 
-use adit_model::{Blueprint, Model, Observer, Plan, Routing, Row, Source};
+use adit_model::{Blueprint, Model, Observer, Plan, Routing, Row, Scout};
 use serde::Serialize;
 
 use crate::simulation::{Route, optimum_of};
@@ -89,8 +89,8 @@ impl Observer for Both {
         self.each(|observer| observer.begin_step(rows));
     }
 
-    fn predicted(&mut self, layer: usize, source: Source, experts: &[u32]) {
-        self.each(|observer| observer.predicted(layer, source, experts));
+    fn predicted(&mut self, layer: usize, scout: Scout, experts: &[u32]) {
+        self.each(|observer| observer.predicted(layer, scout, experts));
     }
 
     fn routed(&mut self, routing: &Routing<'_>) {
