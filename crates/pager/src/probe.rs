@@ -26,6 +26,8 @@ pub struct Effort {
     pub buffered: bool,
     /// Time for each combination.
     pub each: Duration,
+    /// No combination is begun after this: what a slow disk did not come to is left out.
+    pub limit: Duration,
 }
 
 impl Effort {
@@ -36,6 +38,7 @@ impl Effort {
             depths: vec![1, 2, 4, 8, 16, 32],
             buffered: true,
             each: Duration::from_millis(200),
+            limit: Duration::from_millis(19_500),
         }
     }
 
@@ -46,6 +49,7 @@ impl Effort {
             depths: vec![4, 16],
             buffered: true,
             each: Duration::from_millis(150),
+            limit: Duration::from_secs(3),
         }
     }
 
@@ -95,6 +99,9 @@ pub fn measure(
     effort: &Effort,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Probe, PagerError> {
+    let end = Instant::now() + effort.limit;
+    let mut progress =
+        |done: usize| if Instant::now() < end { progress(done) } else { ControlFlow::Break(()) };
     let mut cells = Vec::new();
     let mut backend = "";
     for direct in [true, false] {
@@ -104,7 +111,7 @@ pub fn measure(
         let files = FileSet::open(&[path.to_path_buf()], options)?;
         if direct == files.is_direct() && (direct || effort.buffered || cells.is_empty()) {
             backend = files.backend();
-            if Bench::new(files, effort)?.run(effort, &mut cells, progress)?.is_break() {
+            if Bench::new(files, effort)?.run(effort, &mut cells, &mut progress)?.is_break() {
                 break;
             }
         }

@@ -133,6 +133,7 @@ fn a_probe_measures_every_combination_and_only_reads() {
         depths: vec![1, 4],
         buffered: true,
         each: Duration::from_millis(5),
+        limit: Duration::from_secs(60),
     };
     for (name, io) in backends() {
         let mut done = 0;
