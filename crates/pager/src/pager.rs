@@ -92,8 +92,6 @@ pub struct Pager {
     /// Call in which each member was last asked for, to find duplicates.
     asked_in: Box<[u64]>,
     call: u64,
-    /// Tokens so far, as the policy counts them.
-    token: u64,
     /// The group of this token's last call.
     visited: Option<usize>,
     hints: Hints,
@@ -139,7 +137,6 @@ impl Pager {
             unread: Vec::with_capacity(widest),
             asked_in: vec![0; widest].into(),
             call: 0,
-            token: 0,
             visited: None,
             hints: Hints::new(slots, widest),
             pace: Pace::default(),
@@ -175,7 +172,6 @@ impl Pager {
     /// A token (a step) is over: what was used before it counts a little less from now on.
     pub fn tick(&mut self) {
         self.policy.tick();
-        self.token += 1;
         self.visited = None;
         self.hints.tick();
         self.judge(None);

@@ -19,9 +19,8 @@ impl Pager {
     /// surest first. Takes the place of its earlier hints that are not begun yet. Nothing is read before
     /// all that is demanded is on its way.
     pub fn hint(&mut self, source: usize, group: usize, members: &[u32]) {
-        let groups = self.groups.len();
-        let next_token = if self.is_behind(group) { 1 } else { 0 };
-        let due = (self.token + next_token) as f64 + (group + 1) as f64 / groups as f64;
+        let next_token = if self.is_behind(group) { 1.0 } else { 0.0 };
+        let due = self.policy.now(group) + next_token;
         self.hints.wish(source, group, members, due);
     }
 
@@ -92,8 +91,9 @@ impl Pager {
         let owner = &self.owner;
         let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, wish.group as usize, groups);
         let slot = policy::victim(&self.scores, distance_of)?;
-        // A score is the time of the next use, foreseen by the policy, with its sign turned.
-        (-self.scores[slot] > wish.due).then(|| self.empty(slot))
+        let (group, member) = self.owner[slot];
+        let member = self.groups[group as usize].range().start + member as usize;
+        (self.policy.foreseen(member) > wish.due).then(|| self.empty(slot))
     }
 
     /// Judges what was brought for `group`, whose call begins, and what was brought for calls that never
@@ -103,7 +103,7 @@ impl Pager {
         if self.hints.brought().is_empty() {
             return used_now;
         }
-        while let Some(brought) = self.hints.take_due(group, self.token as f64) {
+        while let Some(brought) = self.hints.take_due(group, self.policy.now(0)) {
             let wish = brought.wish;
             let used = group == Some(wish.group as usize) && self.asked_in[wish.member as usize] == self.call;
             let reading = self.pace.reading_time(brought.bytes).as_nanos() as u64;
