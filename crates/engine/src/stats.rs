@@ -44,6 +44,11 @@ pub struct Stats {
     pub draft_steps: u64,
     pub draft_switched_off: u64,
     pub draft_saved_s: f64,
+    /// Expert slots now, as planned, and how often the memory guard gave some up or took some back.
+    pub slots: u64,
+    pub slots_planned: u64,
+    pub guard_shrinks: u64,
+    pub guard_grows: u64,
     #[serde(skip)]
     pub(crate) prefill_tokens: u64,
     #[serde(skip)]
@@ -131,6 +136,9 @@ impl Stats {
         self.compute_s = Duration::from_nanos(steps.step_ns.saturating_sub(pager.wait_ns)).as_secs_f64();
         self.peak_rss_bytes = machine::peak_resident_bytes().unwrap_or(0);
         self.memory_budget_bytes = model.plan().budget;
+        (self.slots, self.slots_planned) = (model.slots() as u64, model.plan().slots as u64);
+        let guard = model.guard_stats();
+        (self.guard_shrinks, self.guard_grows) = (guard.shrinks, guard.grows);
         self
     }
 }

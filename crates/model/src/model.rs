@@ -13,6 +13,7 @@ use crate::config::{Config, Rope};
 use crate::error::ModelError;
 use crate::families::Family;
 use crate::forward::{Pass, Rotations, Row};
+use crate::guard::{Guard, GuardStats, Slots};
 use crate::linear::Linear;
 use crate::memory::Memory;
 use crate::mirrors;
@@ -128,6 +129,7 @@ pub struct Model {
     memory: Memory,
     scratch: Scratch,
     scouts: Scouts,
+    guard: Guard,
     stats: StepStats,
     observer: Option<Box<dyn Observer>>,
 }
@@ -157,6 +159,7 @@ impl Model {
             true => None,
             false => Some(Pager::new(files, groups, plan.slots)?),
         };
+        let guard = Guard::new(plan.slot_bytes);
         let stats = StepStats::default();
         let observer = None;
         Ok(Model {
@@ -170,6 +173,7 @@ impl Model {
             memory,
             scratch,
             scouts,
+            guard,
             stats,
             observer,
         })
@@ -229,6 +233,15 @@ impl Model {
         Scout::ALL.map(|scout| ScoutReport { scout, account: accounts[scout as usize] })
     }
 
+    /// Expert slots in use now: those planned, less what the memory guard has given up.
+    pub fn slots(&self) -> usize {
+        self.pager.as_ref().map_or(0, Pager::slots)
+    }
+
+    pub fn guard_stats(&self) -> GuardStats {
+        self.guard.stats
+    }
+
     pub fn step_stats(&self) -> StepStats {
         self.stats
     }
@@ -243,6 +256,7 @@ impl Model {
         );
         let start = std::time::Instant::now();
         self.admit(rows)?;
+        self.mind_memory();
         if let Some(observer) = &mut self.observer {
             observer.begin_step(rows);
         }
@@ -269,6 +283,15 @@ impl Model {
             observer.end_step(step_ns);
         }
         Ok(())
+    }
+
+    /// Gives slots up, or takes them back, as the machine's memory demands.
+    fn mind_memory(&mut self) {
+        let (Some(pager), Some(experts)) = (&mut self.pager, &self.config.experts) else { return };
+        let slots = Slots { now: pager.slots(), planned: self.plan.slots, min: experts.used };
+        if let Some(wanted) = self.guard.look(slots) {
+            pager.resize(wanted);
+        }
     }
 
     /// Checks rows against vocabulary and lanes, and gives them blocks.

@@ -291,6 +291,15 @@ impl Disk {
         self.shared.slots[slot].pin().then(|| Pinned { shared: &self.shared, slot })
     }
 
+    /// Gives the memory of an empty slot back to the system; it reads as zeros until the next load.
+    pub(crate) fn release(&self, slot: usize) {
+        assert!(self.state(slot) == State::Empty, "only an empty slot has nothing to lose");
+        let start = slot * self.shared.slot_bytes;
+        let bytes = self.shared.slot_bytes.min(self.shared.frames.bytes() - start);
+        // SAFETY: an empty slot is not in use, no read of it is under way, and only this thread begins one.
+        unsafe { self.shared.frames.release(start, bytes) };
+    }
+
     pub(crate) fn evict(&self, slot: usize) -> bool {
         self.shared.slots[slot].evict()
     }

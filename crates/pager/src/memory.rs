@@ -179,6 +179,22 @@ impl Frames {
         // SAFETY: in bounds by `pointer`; the caller vouches for being alone.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(start, bytes), bytes) }
     }
+
+    /// Gives whole pages back to the system, where it takes them; they read as zeros afterwards.
+    ///
+    /// # Safety
+    /// Nobody else may read or write these bytes meanwhile.
+    pub(crate) unsafe fn release(&self, start: usize, bytes: usize) {
+        assert!(start.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES), "whole pages");
+        let _pages = self.pointer(start, bytes);
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::mm::{Advice, madvise};
+            // A refusal only means that the memory stays taken.
+            // SAFETY: the pages are ours and private; the caller vouches that nobody uses what they hold.
+            let _ = unsafe { madvise(_pages.cast(), bytes, Advice::LinuxDontNeed) };
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -8,6 +8,7 @@
 //! the hint's own.
 
 mod ahead;
+mod size;
 
 use crate::{
     FileSet, PagerError,
@@ -86,6 +87,8 @@ pub struct Pager {
     /// Worth of each slot's member, or `STAYS`.
     scores: Box<[f64]>,
     free: Vec<u32>,
+    /// Slots out of use, whose memory the system has back.
+    retired: Vec<u32>,
     /// The call under way: what to visit, and what is still to be read (as positions in its list).
     awaited: Vec<Awaited>,
     unread: Vec<u32>,
@@ -133,6 +136,7 @@ impl Pager {
             owner: vec![(0, 0); slots].into(),
             scores: vec![STAYS; slots].into(),
             free: (0..slots as u32).rev().collect(),
+            retired: Vec::with_capacity(slots),
             awaited: Vec::with_capacity(widest),
             unread: Vec::with_capacity(widest),
             asked_in: vec![0; widest].into(),
@@ -162,7 +166,7 @@ impl Pager {
         // call under way; what the groups are.
         let tables = members * size_of::<u32>()
             + Recall::heap_bytes(&shape(&layouts))
-            + slots * (size_of::<(u32, u32)>() + size_of::<f64>() + size_of::<u32>())
+            + slots * (size_of::<(u32, u32)>() + size_of::<f64>() + 2 * size_of::<u32>())
             + widest * (size_of::<Awaited>() + size_of::<u32>() + size_of::<u64>())
             + Hints::heap_bytes(slots, widest)
             + layouts.iter().map(GroupLayout::heap_bytes).sum::<usize>();
@@ -216,7 +220,7 @@ impl Pager {
 
     /// How many members can be resident.
     pub fn slots(&self) -> usize {
-        self.scores.len()
+        self.scores.len() - self.retired.len()
     }
 
     /// How many members are resident.
@@ -365,8 +369,12 @@ impl Pager {
         let groups = self.groups.len();
         let owner = &self.owner;
         let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, current, groups);
-        let slot = policy::victim(&self.scores, distance_of)?;
-        Some(self.empty(slot))
+        match policy::victim(&self.scores, distance_of) {
+            Some(slot) => Some(self.empty(slot)),
+            // Without anything to wait for, a hint has to yield.
+            None if self.awaited.is_empty() => self.take_back_hint(),
+            None => None,
+        }
     }
 
     /// The member in the slot, which has a score, leaves.
@@ -395,11 +403,8 @@ impl Pager {
                 State::Empty => unreachable!("an awaited slot is loaded or loading"),
             }
         }
-        if self.awaited.is_empty() {
-            assert!(self.unread.is_empty(), "with nothing awaited there is a slot to read into");
-            return Next::Finish;
-        }
-        Next::Wait
+        // With nothing awaited hints hold all slots, and are still being read.
+        if self.awaited.is_empty() && self.unread.is_empty() { Next::Finish } else { Next::Wait }
     }
 
     /// Moves what can be visited together to the front of `awaited`, beginning with the ready member at

@@ -3,7 +3,7 @@
 mod common;
 
 use adit_pager::{Group, IoKind};
-use common::{Disk, part, visit_and_check};
+use common::{Disk, backends, part, visit_and_check};
 
 const GROUPS: usize = 6;
 const MEMBERS: u32 = 16;
@@ -86,5 +86,33 @@ fn a_skewed_trace_hits_more_than_under_lru_at_every_size() {
     for slots in [9, 18, 36, 72] {
         let (ours, lru) = (hits(slots, &tokens), lru_hits(slots, &tokens));
         assert!(ours >= lru, "{slots} slots: {ours} against {lru}");
+    }
+}
+
+#[test]
+fn slots_can_be_given_up_and_taken_back_at_any_time() {
+    let disk = Disk::new(&[400_000]);
+    let groups = [
+        Group { parts: vec![part(0, 7, 10_000)], members: 16 },
+        Group { parts: vec![part(0, 200_000, 10_000)], members: 16 },
+    ];
+    for (name, io) in backends() {
+        let mut pager = disk.pager(&io, &groups, 20);
+        for round in 0..60usize {
+            pager.tick();
+            let wanted = [20, 1, 7, 19, 2, 13][round % 6];
+            let slots = pager.resize(wanted);
+            assert!(slots >= wanted.min(20) && slots <= 20, "{name}: {slots} of {wanted}");
+            assert_eq!(slots, pager.slots());
+            let first = round as u32 % 12;
+            let members: Vec<u32> = (first..first + 4).collect();
+            for group in 0..2 {
+                pager.hint(0, 1, &members);
+                visit_and_check(&mut pager, &disk, &groups, group, &members).unwrap();
+            }
+            assert!(pager.resident() <= slots, "{name}");
+        }
+        assert_eq!(pager.resize(1000), 20, "{name}: no more than it was made with");
+        assert_eq!(pager.resize(0), 1, "{name}: a pager without slots cannot work");
     }
 }

@@ -77,6 +77,18 @@ impl Pager {
         }
     }
 
+    /// The slot of a hint that has been read for a later call.
+    pub(super) fn take_back_hint(&mut self) -> Option<u32> {
+        let is_over = |slot: u32| self.disk().state(slot as usize) != State::Loading;
+        let slot = self.hints.brought().iter().map(|brought| brought.slot).rfind(|&slot| is_over(slot))?;
+        self.hints.release(slot);
+        if self.disk().state(slot as usize) == State::Failed {
+            drop(self.give_up(slot));
+            return self.free.pop();
+        }
+        Some(self.empty(slot as usize))
+    }
+
     fn hinted_bytes_under_way(&self) -> u64 {
         let loading = |brought: &&Brought| self.disk().state(brought.slot as usize) == State::Loading;
         self.hints.brought().iter().filter(loading).map(|brought| brought.bytes).sum()

@@ -1,0 +1,34 @@
+//! The number of slots in use may shrink and grow between calls: memory that others need is given back to
+//! the system, and taken again. Allocates nothing.
+
+use super::Pager;
+use crate::policy;
+
+impl Pager {
+    /// Brings the number of slots to `slots`, at least 1 and at most as many as the pager was made with, as
+    /// far as it can be done now: slots that a hint is being read into stay. What is worth least leaves, and
+    /// the memory of its slots goes back to the system. Returns the number of slots that there are now.
+    pub fn resize(&mut self, slots: usize) -> usize {
+        let slots = slots.clamp(1, self.scores.len().max(1));
+        while self.slots() > slots {
+            let Some(slot) = self.free.pop().or_else(|| self.least()) else { break };
+            self.disk().release(slot as usize);
+            self.retired.push(slot);
+        }
+        while self.slots() < slots
+            && let Some(slot) = self.retired.pop()
+        {
+            self.free.push(slot);
+        }
+        self.slots()
+    }
+
+    /// Empties the slot that is worth least.
+    fn least(&mut self) -> Option<u32> {
+        let (groups, owner) = (self.groups.len(), &self.owner);
+        // Between tokens the first group comes next.
+        let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, groups - 1, groups);
+        let slot = policy::victim(&self.scores, distance_of)?;
+        Some(self.empty(slot))
+    }
+}
