@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::common::{Run, logits_of, tokens};
 use adit_format::synth::{Family, Synth, WeightTypes};
-use adit_model::{Model, Observer, Routing, Row, Scout};
+use adit_model::{Model, Observer, Routing, Row, Scout, ScoutSet};
 
 /// Sums of what it was told.
 #[derive(Default)]
@@ -62,7 +62,8 @@ fn what_an_observer_is_told_is_what_the_counters_say() {
     let folder = tempfile::tempdir().unwrap();
     let synth = Synth { layers: 3, experts: 16, types: WeightTypes::mixed(), ..Synth::new(Family::Qwen3Moe) };
     let path = synth.write(&folder.path().join("tiny.gguf")).unwrap();
-    let (run, tokens) = (Run::default(), tokens(30));
+    // What a hint has brought is resident to an observer, and a miss to the counters.
+    let (run, tokens) = (Run { scouts: ScoutSet::NONE, ..Run::default() }, tokens(30));
     let mut model = with_half_of_the_slots(&run, &path);
     let expected = logits_of(&mut model, run.chunk, &tokens);
 
