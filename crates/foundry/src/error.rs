@@ -33,9 +33,9 @@ pub enum FoundryError {
     Partial { path: PathBuf, action: &'static str, source: io::Error },
 
     #[error(
-        "{path}: cannot write on: {source}; {done} bytes are written, {missing} are missing. {}The same \
-         command goes on with what is there, and deleting the file gives it up",
-        if is_full(source) { "The disk is full: free as much first. " } else { "" }
+        "{path}: {}{done} bytes are written and {missing} are missing; the same command goes on with what is \
+         there, and deleting the file gives it up: {source}",
+        if is_full(source) { "the disk is full, free some of it first: " } else { "cannot write on: " }
     )]
     Write { path: PathBuf, done: u64, missing: u64, source: io::Error },
 

@@ -10,7 +10,7 @@ mod upcycle;
 
 pub use error::FoundryError;
 pub use pack::{
-    Form, Gain, LayerExperts, Pack, PackReport, Stage, by_co_use, expected_gain, gain, holds_experts,
-    layers_with_experts, pack,
+    Form, Gain, LayerExperts, Pack, PackReport, Stage, Verdict, by_co_use, expected_gain, gain,
+    holds_experts, layers_with_experts, pack,
 };
 pub use upcycle::{EXPERTS_MAX, Report, Upcycle, upcycle};

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use adit_format::rng::Rng;
 use adit_format::synth::{Family, Synth, WeightTypes};
 use adit_format::writer::{Existing, Layout, TensorSpec, Writer};
 use adit_format::{Gguf, TensorType};
@@ -233,6 +234,7 @@ fn the_source_and_what_is_there_are_never_overwritten() {
         }
     }
     assert!(fs::read(&source).unwrap() == before);
+    assert_refused(&replace(&source, Path::new("")), &["name of the file to write"]);
     run(&replace(&source, &output)).unwrap();
     assert!(Gguf::open(&output).is_ok());
 }
@@ -294,6 +296,35 @@ fn experts_that_are_incomplete_or_unequal_or_there_twice_are_refused_by_name() {
 }
 
 #[test]
+fn a_damaged_source_is_refused_or_packed_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = write(folder.path(), "source.gguf", &synth(Family::LlamaMoe));
+    let [packed, output] = ["packed", "output"].map(|name| folder.path().join(name));
+    run(&job(&source, &packed, Form::Packed)).unwrap();
+    let mut random = Rng::new(23);
+    let (mut refused, mut done) = (0, 0);
+    for path in [source, packed] {
+        let valid = fs::read(&path).unwrap();
+        let header = Gguf::open(&path).unwrap().tensors()[0].offset;
+        for _ in 0..60 {
+            let mut bytes = valid.clone();
+            bytes[random.below(header) as usize] ^= 1 << random.below(8);
+            fs::write(&path, bytes).unwrap();
+            for form in [Form::Packed, Form::Stacked] {
+                match run(&Pack { existing: Existing::Replace, ..job(&path, &output, form) }) {
+                    Ok(_) => done += 1,
+                    Err(error) => {
+                        assert!(error.to_string().len() > 20, "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 10 && done > 10, "{refused} refused, {done} done");
+}
+
+#[test]
 fn what_belongs_to_experts_and_is_no_matrix_is_copied_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let like = write(folder.path(), "like.gguf", &Synth { experts: 2, ..synth(Family::LlamaMoe) });
@@ -332,7 +363,7 @@ fn the_gain_is_measured_before_and_after() {
     for gain in [expected_gain(&source), expected_gain(&packed), gain(&source, &packed)] {
         let gain = gain.unwrap().expect("the model is large enough");
         assert_eq!((gain.expert_bytes, gain.together), (bytes, 2));
-        assert!(gain.apart_bytes_per_s > 0.0 && gain.share() > -1.0);
+        assert!(gain.apart_bytes_per_s > 0.0 && gain.share > -1.0);
     }
     assert_eq!(gain(&packed, &packed).unwrap(), None);
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use adit_format::writer::Existing;
 use adit_format::{FormatError, Gguf};
 use adit_foundry::{
-    Form, FoundryError, Gain, LayerExperts, Pack, PackReport, Stage, by_co_use, expected_gain, gain,
+    Form, FoundryError, Gain, LayerExperts, Pack, PackReport, Stage, Verdict, by_co_use, expected_gain, gain,
     layers_with_experts, pack,
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -142,17 +142,23 @@ fn told(gain: Option<Gain>) -> String {
             .to_owned();
     };
     let rate = |bytes_per_s: f64| ByteSize(bytes_per_s as u64);
-    let verdict = match gain.is_worth_it() {
-        true => "packing gains",
-        false => "packing gains nothing for this model on this disk:",
+    let verdict = match gain.verdict() {
+        Verdict::Gains => "packing gains",
+        Verdict::GainsNothing => "packing gains nothing for this model on this disk:",
+        Verdict::Unclear => {
+            "the disk varies too much to tell what packing gains, try again while it is quiet:"
+        }
     };
     format!(
-        "experts of {}, {} at a time: {}/s with their matrices apart, {}/s side by side; {verdict} {:+.1} %",
+        "experts of {}, {} at a time: {}/s with their matrices apart, {}/s side by side; {verdict} {:+.1} % \
+         (faster in {} of {} turns)",
         ByteSize(gain.expert_bytes),
         gain.together,
         rate(gain.apart_bytes_per_s),
         rate(gain.side_by_side_bytes_per_s),
-        100.0 * gain.share()
+        100.0 * gain.share,
+        gain.wins,
+        gain.turns
     )
 }
 

@@ -17,7 +17,7 @@ use adit_format::writer::{Existing, publish, refuse_existing};
 use adit_format::{Gguf, TensorInfo};
 use sha2::{Digest, Sha256};
 
-pub use gain::{Gain, expected_gain, gain};
+pub use gain::{Gain, Verdict, expected_gain, gain};
 pub use items::Form;
 pub use order::by_co_use;
 
@@ -94,6 +94,10 @@ pub fn holds_experts(tensor: &TensorInfo) -> bool {
 /// Writes the new model. An error or a stop leaves what is written under the name `OUT.partial`, with which
 /// the same work goes on.
 pub fn pack(job: &Pack<'_>, progress: Progress<'_>) -> Result<PackReport, FoundryError> {
+    if job.output.file_name().is_none() {
+        let problem = "expected the name of the file to write, found a folder or nothing".to_string();
+        return Err(FoundryError::Refused { path: job.output.to_path_buf(), problem });
+    }
     refuse_existing(job.output, job.existing)?;
     let model = Gguf::open(job.source)?;
     let partial_path = partial::partial_path(job.output);

@@ -39,13 +39,13 @@ fn run(path: &Path, kv: KvFormat) -> Result<usize, ModelError> {
 }
 
 #[derive(Default)]
-struct Outcomes {
-    errors: usize,
-    runs: usize,
+pub struct Outcomes {
+    pub errors: usize,
+    pub runs: usize,
 }
 
 impl Outcomes {
-    fn check(&mut self, path: &Path, bytes: &[u8], what: &str) {
+    pub fn check(&mut self, path: &Path, bytes: &[u8], what: &str) {
         fs::write(path, bytes).unwrap();
         let kv = if self.runs.is_multiple_of(2) { KvFormat::F16 } else { KvFormat::Q8_0 };
         match run(path, kv) {

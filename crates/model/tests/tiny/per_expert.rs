@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Run, logits_of, tokens};
+use crate::damaged::Outcomes;
+use adit_format::rng::Rng;
 use adit_format::synth::{Family, Synth, WeightTypes};
 use adit_format::writer::{Existing, Layout, TensorSpec, Writer};
 use adit_format::{Gguf, TensorInfo, TensorType};
@@ -124,4 +126,22 @@ fn an_expert_that_is_missing_or_wrong_or_there_twice_is_named() {
     let mut twice = tensors.clone();
     twice.push(tensors[up].clone());
     check(&twice, &["blk.1.ffn_up.3.weight", "already"]);
+}
+
+#[test]
+fn damaged_files_of_experts_apart_fail_clearly_or_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = stacked(folder.path(), Family::LlamaMoe);
+    let path = folder.path().join("apart.gguf");
+    write(&path, &source, &apart(&source));
+    let valid = fs::read(&path).unwrap();
+    let header = Gguf::open(&path).unwrap().tensors()[0].offset;
+    let (mut outcomes, mut random) = (Outcomes::default(), Rng::new(29));
+    for _ in 0..60 {
+        let mut bytes = valid.clone();
+        let at = random.below(header) as usize;
+        bytes[at] ^= 1 << random.below(8);
+        outcomes.check(&path, &bytes, &format!("bit flipped in byte {at}"));
+    }
+    assert!(outcomes.errors > 5 && outcomes.runs > 5, "{} errors, {} runs", outcomes.errors, outcomes.runs);
 }
