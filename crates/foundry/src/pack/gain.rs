@@ -17,8 +17,9 @@ const TURNS: usize = 20;
 const TURN_TIME: Duration = Duration::from_millis(150);
 /// A turn of a small model is over when it has read all experts so often.
 const TURN_PASSES: u64 = 8;
-/// What a token asks for together takes this much memory at most.
-const TOGETHER_BYTES_MAX: u64 = 256 << 20;
+/// Memory for slots of each form. In a few megabytes it is chance whether the memory is of large pages, and
+/// what a disk gives into small ones is a third less.
+const SLOTS_BYTES: u64 = 128 << 20;
 /// Experts that a token uses in a layer where the file does not say.
 const TOGETHER: usize = 8;
 /// Less than this is no gain, and in fewer of the turns none that is certain: a disk varies by as much.
@@ -148,18 +149,18 @@ fn measure(
     let bytes: u64 = layers.iter().map(|layer| layer.expert_bytes() * layer.experts() as u64).sum();
     let expert_bytes = bytes / experts as u64;
     let fewest = layers.iter().map(ExpertLayer::experts).min().unwrap_or(1);
-    let affordable = (TOGETHER_BYTES_MAX / expert_bytes).max(1) as usize;
+    let affordable = (SLOTS_BYTES / expert_bytes).max(1) as usize;
     let together = used(model)?.unwrap_or(TOGETHER).min(fewest).min(affordable);
-    if together == experts {
-        // All of them would stay in memory.
+    // A quarter is resident, where that is affordable, as when a model is four times larger than memory.
+    let slots = affordable.min(experts / 4).max(together);
+    if slots == experts {
         return Ok(None);
     }
     let sizes: Vec<u64> = layers.iter().map(ExpertLayer::expert_bytes).collect();
     let mut forms =
-        [apart, side_by_side].into_iter().map(|(files, groups)| Random::new(files, groups, together));
+        [apart, side_by_side].into_iter().map(|(files, groups)| Random::new(files, groups, together, slots));
     let mut forms = [forms.next().expect("two forms")?, forms.next().expect("two forms")?];
-    // The first turn meets a disk that slept and memory that was never touched.
-    forms.iter_mut().try_for_each(|form| form.turn(&sizes).map(drop))?;
+    forms.iter_mut().try_for_each(Random::warm_up)?;
     let mut rates = [Vec::with_capacity(TURNS), Vec::with_capacity(TURNS)];
     for turn in 0..TURNS {
         // Either begins as often: what a turn leaves behind in the disk, the next one meets.
@@ -208,11 +209,34 @@ struct Random {
 }
 
 impl Random {
-    fn new(files: FileSet, groups: Vec<Group>, together: usize) -> Result<Random, PagerError> {
+    fn new(files: FileSet, groups: Vec<Group>, together: usize, slots: usize) -> Result<Random, PagerError> {
         let members = groups.iter().map(|group| group.members).collect();
-        // With as many slots as a layer asks for, it finds next to nothing of the one before it.
-        let pager = Pager::new(files, groups, together)?;
+        let pager = Pager::new(files, groups, slots)?;
         Ok(Random { pager, members, together, rng: Rng::new(1), visits: 0, wanted: Vec::new() })
+    }
+
+    /// Fills the slots: memory that was never touched is slow, and so is a disk that slept.
+    fn warm_up(&mut self) -> Result<(), PagerError> {
+        while self.pager.resident() < self.pager.slots() {
+            self.visit()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what some token wants of the next layer; returns its number.
+    fn visit(&mut self) -> Result<usize, PagerError> {
+        let group = self.visits % self.members.len();
+        self.visits += 1;
+        self.wanted.clear();
+        while self.wanted.len() < self.together {
+            let member = self.rng.below(self.members[group].into()) as u32;
+            if !self.wanted.contains(&member) {
+                self.wanted.push(member);
+            }
+        }
+        self.pager.stream(group, &self.wanted, |_| Ok::<(), PagerError>(()))?;
+        self.pager.tick();
+        Ok(group)
     }
 
     /// Reads layer after layer for a while; returns bytes of experts (of `sizes`, by layer) a second.
@@ -221,18 +245,8 @@ impl Random {
             sizes.iter().zip(&self.members).map(|(size, &members)| size * u64::from(members)).sum();
         let (mut bytes, start) = (0, Instant::now());
         while start.elapsed() < TURN_TIME && bytes < TURN_PASSES * all {
-            let group = self.visits % self.members.len();
-            self.visits += 1;
-            self.wanted.clear();
-            while self.wanted.len() < self.together {
-                let member = self.rng.below(self.members[group].into()) as u32;
-                if !self.wanted.contains(&member) {
-                    self.wanted.push(member);
-                }
-            }
             let before = self.pager.stats().misses;
-            self.pager.stream(group, &self.wanted, |_| Ok::<(), PagerError>(()))?;
-            self.pager.tick();
+            let group = self.visit()?;
             bytes += (self.pager.stats().misses - before) * sizes[group];
         }
         Ok(bytes as f64 / start.elapsed().as_secs_f64())
