@@ -14,6 +14,8 @@ pub enum ModelError {
     Pager(#[from] PagerError),
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error(transparent)]
+    Pin(#[from] PinError),
     #[error("{file}: general.architecture is `{found}`, which adit cannot run yet; it runs {known}")]
     UnknownArchitecture { file: String, found: String, known: String },
     #[error(
@@ -48,4 +50,22 @@ pub enum ModelError {
          start over, or give a longer context with -c"
     )]
     ContextFull { position: usize, context: usize },
+}
+
+/// Experts that cannot be pinned.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    #[error("this model has no experts to pin: all of it is in memory anyway")]
+    NoExperts,
+    #[error("layer {layer} has no experts to pin; the layers that have some are within {first} to {last}")]
+    NoSuchLayer { layer: usize, first: usize, last: usize },
+    #[error("layer {layer} has no expert {expert} to pin; it has {count}, counted from 0")]
+    NoSuchExpert { layer: usize, expert: usize, count: usize },
+    #[error("expert {expert} of layer {layer} is pinned twice; name it once")]
+    Twice { layer: usize, expert: usize },
+    #[error(
+        "{pins} experts are to be pinned, but memory holds {slots} and a token needs {used} of a layer \
+         beside the pinned ones; pin at most {most}, or raise --memory"
+    )]
+    TooMany { pins: usize, slots: usize, used: usize, most: usize },
 }

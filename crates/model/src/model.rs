@@ -3,7 +3,9 @@
 //! Loading reads the header, binds and plans (`Blueprint`), then carves memory once (`Model::load`).
 //! After that a step allocates nothing. Knows tokens as numbers only.
 
-use std::path::Path;
+mod warm;
+
+use std::path::{Path, PathBuf};
 
 use adit_format::Gguf;
 use adit_kernels::{Pool, RopeScaling, RopeTable};
@@ -22,6 +24,7 @@ use crate::plan::{FileSizes, Plan, Request};
 use crate::scout::{Scout, ScoutReport, Scouts};
 use crate::scratch::Scratch;
 use crate::weights::{FeedForward, Vector, Weights, file_name};
+pub use warm::{ExpertPlace, Heat};
 
 /// As many threads as a worker pool takes; a machine with more processors leaves the rest idle.
 pub const THREADS_MAX: usize = Pool::THREADS_MAX;
@@ -73,13 +76,23 @@ impl Blueprint {
         Ok(Plan::make(&self.config, &self.weights, sizes, request)?)
     }
 
-    /// Bytes before the first tensor of each file. (Padding between tensors takes no memory.)
+    /// Bytes before the first tensor of all files. (Padding between tensors takes no memory.)
     fn header_bytes(&self) -> u64 {
-        let mut headers: Vec<u64> = self.gguf.parts().iter().map(|part| part.bytes).collect();
+        self.headers().iter().map(|file| file.header_bytes).sum()
+    }
+
+    fn headers(&self) -> Vec<FileHeader> {
+        let whole = |part: &adit_format::Part| FileHeader {
+            path: part.path.clone(),
+            header_bytes: part.bytes,
+            bytes: part.bytes,
+        };
+        let mut headers: Vec<FileHeader> = self.gguf.parts().iter().map(whole).collect();
         for tensor in self.gguf.tensors() {
-            headers[tensor.part] = headers[tensor.part].min(tensor.offset);
+            let file = &mut headers[tensor.part];
+            file.header_bytes = file.header_bytes.min(tensor.offset);
         }
-        headers.iter().sum()
+        headers
     }
 
     /// Bytes of all routed experts on disk.
@@ -132,6 +145,17 @@ pub struct Model {
     guard: Guard,
     stats: StepStats,
     observer: Option<Box<dyn Observer>>,
+    headers: Vec<FileHeader>,
+}
+
+/// What tells a model's file from others, without its tensor data being read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileHeader {
+    pub path: PathBuf,
+    /// Bytes before its first tensor.
+    pub header_bytes: u64,
+    /// All bytes.
+    pub bytes: u64,
 }
 
 impl Model {
@@ -141,6 +165,7 @@ impl Model {
         plan: Plan,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Model, ModelError> {
+        let headers = blueprint.headers();
         let Blueprint { config, mut weights, files, gguf } = blueprint;
         // The directory has served its purpose; its memory is better used for experts.
         drop(gguf);
@@ -176,6 +201,7 @@ impl Model {
             guard,
             stats,
             observer,
+            headers,
         })
     }
 
@@ -185,6 +211,11 @@ impl Model {
 
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Its files, the first part first.
+    pub fn files(&self) -> &[FileHeader] {
+        &self.headers
     }
 
     /// Positions that `lane` remembers.
@@ -288,7 +319,8 @@ impl Model {
     /// Gives slots up, or takes them back, as the machine's memory demands.
     fn mind_memory(&mut self) {
         let (Some(pager), Some(experts)) = (&mut self.pager, &self.config.experts) else { return };
-        let slots = Slots { now: pager.slots(), planned: self.plan.slots, min: experts.used };
+        let slots =
+            Slots { now: pager.slots(), planned: self.plan.slots, min: experts.used + pager.pinned() };
         if let Some(wanted) = self.guard.look(slots) {
             pager.resize(wanted);
         }

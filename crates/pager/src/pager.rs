@@ -5,10 +5,11 @@
 //! **Invariants:** a member is in at most one slot. A slot that the current call still needs is
 //! neither emptied nor reused. Between calls only reads that were begun on a hint are in flight. A hint
 //! waits for all demands to be on their way, and takes no slot whose member is foreseen to be used before
-//! the hint's own.
+//! the hint's own. A pinned member never leaves, and there is always a slot that none of them has.
 
 mod ahead;
 mod size;
+mod warm;
 
 use crate::{
     FileSet, PagerError,
@@ -43,6 +44,8 @@ pub struct PagerStats {
     /// Members read before they were asked for, and how many of them then were. Counted by the engine thread.
     pub hints_issued: u64,
     pub hints_used: u64,
+    /// Members read while nobody asked for anything. Counted by the engine thread.
+    pub prewarmed: u64,
     /// Resident members that left to make room. Counted by the engine thread.
     pub evictions: u64,
     /// Time in which the engine thread had nothing to visit and waited for the disk.
@@ -95,6 +98,8 @@ pub struct Pager {
     /// Call in which each member was last asked for, to find duplicates.
     asked_in: Box<[u64]>,
     call: u64,
+    /// Members that never leave.
+    pinned: usize,
     /// The group of this token's last call.
     visited: Option<usize>,
     hints: Hints,
@@ -141,6 +146,7 @@ impl Pager {
             unread: Vec::with_capacity(widest),
             asked_in: vec![0; widest].into(),
             call: 0,
+            pinned: 0,
             visited: None,
             hints: Hints::new(slots, widest),
             pace: Pace::default(),
@@ -471,19 +477,21 @@ impl Pager {
         error
     }
 
-    /// Waits for the reads in flight of a call that was broken off. What arrives whole stays.
-    fn drain(&mut self) -> Result<(), PagerError> {
+    /// Waits for the reads in flight of a call that was broken off. What arrives whole stays. Returns the
+    /// last failure of a read.
+    fn drain(&mut self) -> Result<Option<PagerError>, PagerError> {
         self.unread.clear();
+        let mut failure = None;
         while !self.awaited.is_empty() {
             let seen = self.disk().now();
             match self.next() {
                 Next::Visit(at) => self.keep(at),
-                Next::Fail(at) => drop(self.fail(at)),
+                Next::Fail(at) => failure = Some(self.fail(at)),
                 Next::Wait => self.disk().wait(seen)?,
                 Next::Finish => unreachable!("something is awaited"),
             }
         }
-        Ok(())
+        Ok(failure)
     }
 }
 

@@ -252,7 +252,7 @@ fn the_heat_of_an_earlier_run_warms_the_next() {
         let heat = policy.heat();
         assert!(heat.iter().all(|rate| (0.0..=1.0).contains(rate)));
         let mut warm = Recall::new(route.shape());
-        warm.warm(&heat);
+        warm.warm(&heat, policy.heat_tokens());
         let warm: usize = hits(&later, slots, &mut warm).iter().sum();
         let cold: usize = hits(&later, slots, &mut Recall::new(route.shape())).iter().sum();
         assert!(warm > cold, "{name}: {warm} against {cold} of {}", later.uses());

@@ -7,3 +7,4 @@ mod identity;
 mod observer;
 mod parity;
 mod per_expert;
+mod warm;

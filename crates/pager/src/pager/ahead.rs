@@ -56,7 +56,7 @@ impl Pager {
             }
             let (reads, bytes) = (layout.reads(member), layout.read_bytes(member));
             // Demands must always find a slot that no hint holds.
-            if self.hints.brought().len() >= self.slots() / 2 {
+            if self.hints.brought().len() >= (self.slots() - self.pinned) / 2 {
                 break;
             }
             if (under_way > 0 && under_way + bytes > limit) || !self.disk().has_room(reads) {
@@ -77,10 +77,14 @@ impl Pager {
         }
     }
 
-    /// The slot of a hint that has been read for a later call.
+    /// The slot of a hint that has been read for a later call, and whose member is not pinned.
     pub(super) fn take_back_hint(&mut self) -> Option<u32> {
-        let is_over = |slot: u32| self.disk().state(slot as usize) != State::Loading;
-        let slot = self.hints.brought().iter().map(|brought| brought.slot).rfind(|&slot| is_over(slot))?;
+        let may_go = |slot: u32| match self.disk().state(slot as usize) {
+            State::Loading => false,
+            State::Failed => true,
+            _ => !self.is_pinned_in(slot),
+        };
+        let slot = self.hints.brought().iter().map(|brought| brought.slot).rfind(|&slot| may_go(slot))?;
         self.hints.release(slot);
         if self.disk().state(slot as usize) == State::Failed {
             drop(self.give_up(slot));

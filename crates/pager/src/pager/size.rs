@@ -5,11 +5,12 @@ use super::Pager;
 use crate::policy;
 
 impl Pager {
-    /// Brings the number of slots to `slots`, at least 1 and at most as many as the pager was made with, as
-    /// far as it can be done now: slots that a hint is being read into stay. What is worth least leaves, and
-    /// the memory of its slots goes back to the system. Returns the number of slots that there are now.
+    /// Brings the number of slots to `slots`, at least one more than there are pinned members and at most as
+    /// many as the pager was made with, as far as it can be done now: slots that a hint is
+    /// being read into stay. What is worth least leaves, and the memory of its slots goes back to the system.
+    /// Returns the number of slots that there are now.
     pub fn resize(&mut self, slots: usize) -> usize {
-        let slots = slots.clamp(1, self.scores.len().max(1));
+        let slots = slots.max(self.pinned + 1).min(self.scores.len().max(1));
         while self.slots() > slots {
             let Some(slot) = self.free.pop().or_else(|| self.least()) else { break };
             self.disk().release(slot as usize);

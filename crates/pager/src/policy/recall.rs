@@ -38,7 +38,7 @@ const CHANCE_MIN: f32 = 0.002;
 
 /// Half-life of the heat, in tokens.
 const HEAT_HALF_LIFE_TOKENS: f32 = 4096.0;
-/// What the heat of an earlier run counts.
+/// What the heat of an earlier run counts at most.
 const WARM_TOKENS: f32 = 4096.0;
 
 /// Tokens that a use may be later for being e times as likely.
@@ -107,24 +107,37 @@ impl Recall {
         self.worths[member] = f64::INFINITY;
     }
 
+    pub fn is_pinned(&self, member: usize) -> bool {
+        self.worths[member] == f64::INFINITY
+    }
+
+    /// How often the member, of `group`, was used for each visit of it, over the last thousands of tokens.
+    pub fn rate(&self, group: usize, member: usize) -> f32 {
+        self.heats[member] / self.heat_visits[group].max(1e-6)
+    }
+
+    /// Tokens that the heat is made of; what is long ago counts less.
+    pub fn heat_tokens(&self) -> f32 {
+        self.heat_visits.iter().copied().fold(0.0, f32::max)
+    }
+
     /// How often each member was used for each visit of its group, over the last thousands of tokens.
     pub fn heat(&self) -> Box<[f32]> {
-        let rates = |group: usize| {
-            let visits = self.heat_visits[group].max(1e-6);
-            self.heats[self.shape.range(group)].iter().map(move |heat| heat / visits)
-        };
+        let rates =
+            |group: usize| self.shape.range(group).map(move |member| self.rate(group, member).min(1.0));
         (0..self.shape.groups()).flat_map(rates).collect()
     }
 
-    /// Begins with the heat of an earlier run, which then counts as much as that of 4096 tokens. A rate that
-    /// cannot be is taken for 0 or 1, one that is missing for 0.
-    pub fn warm(&mut self, heat: &[f32]) {
+    /// Begins with the heat of an earlier run, which then counts as much as that of `tokens`, at most 4096. A
+    /// rate that cannot be is taken for 0 or 1, one that is missing for 0.
+    pub fn warm(&mut self, heat: &[f32], tokens: f32) {
+        let tokens = if tokens.is_finite() { tokens.clamp(0.0, WARM_TOKENS) } else { WARM_TOKENS };
         for group in 0..self.shape.groups() {
-            self.heat_visits[group] = WARM_TOKENS;
+            self.heat_visits[group] = tokens;
             for member in self.shape.range(group) {
                 let rate = heat.get(member).copied().unwrap_or(0.0);
                 let rate = if rate.is_finite() { rate.clamp(0.0, 1.0) } else { 0.0 };
-                self.heats[member] = rate * WARM_TOKENS;
+                self.heats[member] = rate * tokens;
             }
             self.shares.fill(0.0);
             self.foresee(group);
@@ -174,7 +187,7 @@ impl Recall {
             let recalled = RECALLED * self.shares[member - first];
             let frequent = FREQUENT * self.counts[member] + heated * self.heats[member];
             let chance = frequent + recalled + recent + CHANCE_MIN;
-            if self.worths[member] < f64::INFINITY {
+            if !self.is_pinned(member) {
                 self.foreseen[member] = now + f64::from(1.0 / chance.min(1.0));
                 self.worths[member] = f64::from(PATIENCE * chance.ln()) - now;
             }
@@ -267,7 +280,7 @@ mod tests {
     #[test]
     fn heat_that_cannot_be_is_no_heat() {
         let mut recall = Recall::new(Shape::new([4, 4]));
-        recall.warm(&[f32::NAN, f32::INFINITY, -3.0, 7.0, 0.25]);
+        recall.warm(&[f32::NAN, f32::INFINITY, -3.0, 7.0, 0.25], f32::INFINITY);
         assert_eq!(&recall.heat()[..], [0.0, 0.0, 0.0, 1.0, 0.25, 0.0, 0.0, 0.0]);
         assert!(recall.worth(3) > recall.worth(4) && recall.worth(4) > recall.worth(5));
         assert!((0..8).all(|member| recall.worth(member).is_finite()));
