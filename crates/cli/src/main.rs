@@ -5,6 +5,7 @@ mod args;
 mod chat;
 mod commands;
 mod failure;
+mod heat;
 mod interrupt;
 mod output;
 mod probes;

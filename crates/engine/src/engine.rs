@@ -6,11 +6,13 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use adit_format::{Gguf, Metadata};
 use adit_model::{
-    Blueprint, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row, ScoutSet, THREADS_MAX,
+    Blueprint, ExpertPlace, Heat, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row,
+    ScoutSet, THREADS_MAX,
 };
 
 use crate::detokenizer::{ControlTokens, Detokenizer};
@@ -202,6 +204,21 @@ impl Engine {
     /// Lets `observer` watch the steps from now on, or nobody; returns who watched until now.
     pub fn observe(&mut self, observer: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
         self.model.observe(observer)
+    }
+
+    /// Begins with what an earlier run of the same model used.
+    pub fn warm(&mut self, heat: &Heat) {
+        self.model.warm(heat);
+    }
+
+    /// From now on these experts never leave memory; errors as of [`Model::pin`].
+    pub fn pin(&mut self, places: &[ExpertPlace]) -> Result<(), EngineError> {
+        Ok(self.model.pin(places)?)
+    }
+
+    /// While nobody waits for an answer: [`Model::prewarm`].
+    pub fn prewarm(&mut self, stop: &AtomicBool) -> Result<usize, EngineError> {
+        Ok(self.model.prewarm(stop)?)
     }
 
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {

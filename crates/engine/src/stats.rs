@@ -21,7 +21,9 @@ pub struct Stats {
     pub expert_misses: u64,
     pub hints_issued: u64,
     pub hints_used: u64,
-    /// The same and more for each source of hints.
+    /// Experts read while nobody waited for an answer.
+    pub experts_prewarmed: u64,
+    /// The same as of hints and more for each source of them.
     pub scouts: [ScoutStats; Scout::ALL.len()],
     /// Time that steps stood still for expert bytes.
     pub io_wait_s: f64,
@@ -131,6 +133,7 @@ impl Stats {
         self.expert_misses = pager.misses;
         self.hints_issued = pager.hints_issued;
         self.hints_used = pager.hints_used;
+        self.experts_prewarmed = pager.prewarmed;
         self.scouts = model.scout_reports().map(ScoutStats::from);
         self.io_wait_s = Duration::from_nanos(pager.wait_ns).as_secs_f64();
         self.compute_s = Duration::from_nanos(steps.step_ns.saturating_sub(pager.wait_ns)).as_secs_f64();

@@ -14,6 +14,7 @@ use std::path::Path;
 use adit_engine::{Engine, EngineError, Event, Finish, Flow, SamplerOptions};
 use anyhow::{Result, bail};
 
+use crate::heat;
 use crate::interrupt;
 use crate::output::OutputClosed;
 use crate::progress::{Progress, note};
@@ -57,7 +58,7 @@ pub fn talk(
         note("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves");
     }
     loop {
-        let message = match input.read()? {
+        let message = match heat::meanwhile(engine, || input.read())? {
             Line::End => return Ok(()),
             Line::Nothing => continue,
             Line::Interrupted => {

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::args::{ContextArgs, LengthArgs, MachineArgs, ModelArgs, SamplingArgs, SpeculationArgs, TextArgs};
 use crate::chat::{self, Conversation, Manner, Screen};
+use crate::heat::HeatArgs;
 use crate::progress::note;
 use crate::session;
 use crate::trace::{TraceArgs, Tracing};
@@ -44,6 +45,9 @@ pub struct Args {
     stats: Option<PathBuf>,
 
     #[command(flatten)]
+    heat: HeatArgs,
+
+    #[command(flatten)]
     trace: TraceArgs,
 }
 
@@ -51,6 +55,7 @@ pub fn run(args: Args) -> Result<()> {
     args.stats.as_deref().map(whole_file::check).transpose()?;
     args.trace.check()?;
     let text = args.text.given()?;
+    let pins = args.heat.pins()?;
     let mut options = args.machine.load_options(args.context.tokens(), None);
     options.observer_bytes = args.trace.bytes();
     // A trace is of the tokens of the answer: without guesses there are no others.
@@ -59,6 +64,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let model = args.model.locate()?;
     let mut engine = session::load(&model, &options)?;
+    let learning = args.heat.begin(&mut engine, pins)?;
     args.context.tell_if_beyond(engine.model().config().context_trained);
     let mut chat = Conversation::new(&engine, args.raw)?;
     if !args.raw && !chat.uses_template() {
@@ -70,6 +76,9 @@ pub fn run(args: Args) -> Result<()> {
         tracing
     });
     let talked = talk(&mut engine, &mut chat, manner, text);
+    if let Some(learning) = learning {
+        learning.end(&engine);
+    }
     // What was traced until an error is worth keeping; the error comes first all the same.
     let traced = tracing.map_or(Ok(()), Tracing::end);
     talked.and(traced)?;

@@ -36,6 +36,10 @@ impl Digest {
         read(path).with_context(|| format!("cannot read {}", path.display()))
     }
 
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
     pub fn of_text(text: &str) -> Digest {
         let mut hasher = Hasher::new();
         hasher.update(text.as_bytes());

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 pub use cache::{cache_folder, make_parent};
-pub use digest::Digest;
+pub use digest::{Digest, Hasher};
 
 use crate::failure::Usage;
 use crate::progress::{Progress, note};

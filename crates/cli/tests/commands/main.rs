@@ -4,6 +4,7 @@
 mod bench;
 mod demo;
 mod forge;
+mod heat;
 mod home;
 mod info;
 mod logits;
