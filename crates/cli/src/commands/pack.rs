@@ -144,7 +144,9 @@ fn told(gain: Option<Gain>) -> String {
     let rate = |bytes_per_s: f64| ByteSize(bytes_per_s as u64);
     let verdict = match gain.verdict() {
         Verdict::Gains => "packing gains",
-        Verdict::GainsNothing => "packing gains nothing for this model on this disk:",
+        Verdict::GainsNothing => {
+            "packing gains nothing for this model on this disk, or no more than the disk varies by:"
+        }
         Verdict::Unclear => {
             "the disk varies too much to tell what packing gains, try again while it is quiet:"
         }
