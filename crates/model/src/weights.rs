@@ -226,15 +226,15 @@ impl<'a> Binder<'a> {
         let single = |expert: usize| format!("blk.{layer}.ffn_{role}.{expert}.weight");
         let (cols_wide, rows_wide) = (cols as u64, rows as u64);
         // The first one may be the one that is missing.
-        if (0..2).all(|expert| self.gguf.tensor(&single(expert)).is_none()) {
+        let Some(some) = (0..2).map(single).find(|name| self.gguf.tensor(name).is_some()) else {
             let info = self.claim(&stacked, &[cols_wide, rows_wide, experts.count as u64])?;
             self.must_compute(info)?;
             let part = Part::array(info.part as u32, info.offset, info.bytes / experts.count as u64);
             return Ok((ExpertMatrix { kind: info.kind, rows, cols }, part));
-        }
+        };
         if self.gguf.tensor(&stacked).is_some() {
-            let (file, other) = (file_name(self.gguf), single(0));
-            return Err(ModelError::ExpertsTwice { file, name: stacked, other });
+            let file = file_name(self.gguf);
+            return Err(ModelError::ExpertsTwice { file, name: stacked, other: some });
         }
         let first = self.claim(&single(0), &[cols_wide, rows_wide])?;
         self.must_compute(first)?;
