@@ -60,6 +60,26 @@ fn the_hottest_are_read_into_free_slots_pins_first_and_then_nothing_more() {
 }
 
 #[test]
+fn what_was_prewarmed_stays_until_its_groups_turn_while_others_come_and_go() {
+    let disk = disk();
+    let mut pager = disk.pager(&simulated(SimConfig::default()), &groups(), 5);
+    let mut rates = heat();
+    (rates[3], rates[5], rates[16 + 8]) = (0.0, 0.0, 0.01);
+    pager.warm(&rates, 4096.0);
+    assert_eq!(prewarm_all(&mut pager), 2);
+    pager.tick();
+    for some in [[0, 1, 2], [3, 4, 5], [13, 14, 15]] {
+        visit_and_check(&mut pager, &disk, &groups(), 0, &some).unwrap();
+        assert!(pager.is_resident(1, 7) && pager.is_resident(1, 8));
+    }
+    visit_and_check(&mut pager, &disk, &groups(), 1, &[7, 8]).unwrap();
+    assert_eq!(pager.stats().hits, 2);
+    visit_and_check(&mut pager, &disk, &groups(), 1, &[9]).unwrap();
+    visit_and_check(&mut pager, &disk, &groups(), 0, &[0, 1, 2]).unwrap();
+    assert!(!pager.is_resident(1, 7) || !pager.is_resident(1, 8), "after its turn it counts as others do");
+}
+
+#[test]
 fn what_was_never_used_is_not_read_and_nothing_leaves_for_what_was() {
     let disk = disk();
     let mut pager = disk.pager(&simulated(SimConfig::default()), &groups(), 8);

@@ -74,6 +74,8 @@ impl Pager {
                 break;
             }
             let Some(slot) = self.free.pop() else { break };
+            // A prompt uses most of what is hot: until its turn it stays rather than what had its turn.
+            self.policy.expect(group, self.groups[group].range().start + member as usize);
             self.load(slot, group, member);
             self.awaited.push(Awaited { index: 0, slot });
             bytes += self.groups[group].read_bytes(member);

@@ -107,6 +107,14 @@ impl Recall {
         self.worths[member] = f64::INFINITY;
     }
 
+    /// Takes a use of the member, of `group`, for sure at the next visit of the group.
+    pub fn expect(&mut self, group: usize, member: usize) {
+        if !self.is_pinned(member) {
+            let now = self.now(group);
+            (self.foreseen[member], self.worths[member]) = (now + 1.0, -now);
+        }
+    }
+
     pub fn is_pinned(&self, member: usize) -> bool {
         self.worths[member] == f64::INFINITY
     }
