@@ -23,8 +23,14 @@ fn streaming_allocates_and_frees_nothing() {
     for (name, io) in backends() {
         for slots in [1, 5, 32] {
             let mut pager = disk.pager(&io, &groups, slots);
+            let heat: Vec<f32> = (0..32).map(|member| member as f32 / 100.0).collect();
+            pager.warm(&heat, 100.0);
+            if slots > 1 {
+                pager.pin(0, 3);
+            }
             let region = Region::new(ALLOCATOR);
             let mut sum = 0u64;
+            while pager.prewarm(slots / 2).unwrap() > 0 {}
             for round in 0..20 {
                 let members = if round % 4 == 0 { &all } else { &some };
                 for group in 0..groups.len() {
