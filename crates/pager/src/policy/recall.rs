@@ -33,6 +33,8 @@ const RECENT: f32 = 0.18;
 /// How much the heat is believed, once the group was visited more often than `HEAT_DOUBT` times.
 const HEATED: f32 = 0.3;
 const HEAT_DOUBT: f32 = 2048.0;
+/// The same for the heat of an earlier run, which tells more: it is not what the count tells already.
+const WARM_DOUBT: f32 = 50.0;
 /// The chance of a member that was never used.
 const CHANCE_MIN: f32 = 0.002;
 
@@ -52,6 +54,8 @@ pub struct Recall {
     /// Uses of each member and visits of each group, over the long run.
     heats: Box<[f32]>,
     heat_visits: Box<[f32]>,
+    /// Visits of a group below which its heat is hardly believed.
+    heat_doubt: f32,
     /// Token after the one in which each member was last used; 0 for never.
     used: Box<[u64]>,
     /// When each member's next use is foreseen, in tokens.
@@ -72,6 +76,7 @@ impl Recall {
             visits: vec![0.0; shape.groups()].into(),
             heats: vec![0.0; shape.members()].into(),
             heat_visits: vec![0.0; shape.groups()].into(),
+            heat_doubt: HEAT_DOUBT,
             used: vec![0; shape.members()].into(),
             foreseen: vec![0.0; shape.members()].into(),
             worths: vec![0.0; shape.members()].into(),
@@ -137,15 +142,19 @@ impl Recall {
     }
 
     /// Begins with the heat of an earlier run, which then counts as much as that of `tokens`, at most 4096. A
-    /// rate that cannot be is taken for 0 or 1, one that is missing for 0.
+    /// rate that cannot be is taken for 0 or 1, one that is missing for 0. The counts begin as if the last
+    /// tokens had been of this heat.
     pub fn warm(&mut self, heat: &[f32], tokens: f32) {
-        let tokens = if tokens.is_finite() { tokens.clamp(0.0, WARM_TOKENS) } else { WARM_TOKENS };
+        let tokens = if tokens > 0.0 { tokens.min(WARM_TOKENS) } else { return };
+        self.heat_doubt = WARM_DOUBT;
         for group in 0..self.shape.groups() {
             self.heat_visits[group] = tokens;
+            self.visits[group] = 1.0;
             for member in self.shape.range(group) {
                 let rate = heat.get(member).copied().unwrap_or(0.0);
                 let rate = if rate.is_finite() { rate.clamp(0.0, 1.0) } else { 0.0 };
                 self.heats[member] = rate * tokens;
+                self.counts[member] = rate;
             }
             self.shares.fill(0.0);
             self.foresee(group);
@@ -185,7 +194,7 @@ impl Recall {
 
     fn foresee(&mut self, group: usize) {
         let now = self.now(group);
-        let heated = HEATED / (self.heat_visits[group] + HEAT_DOUBT);
+        let heated = HEATED / (self.heat_visits[group] + self.heat_doubt);
         let first = self.shape.range(group).start;
         for member in self.shape.range(group) {
             let recent = match self.used[member] {
