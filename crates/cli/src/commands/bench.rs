@@ -3,8 +3,8 @@
 //! `adit bench --kernels` measures products alone instead, without a model.
 
 mod kernels;
-mod least;
 mod report;
+mod streaming;
 
 use std::io::Write;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::session;
 use crate::size::ByteSize;
 use crate::trace::{TraceArgs, Tracing};
 use kernels::KernelArgs;
-use least::{Counted, Least};
+use streaming::{Counted, Streaming};
 
 #[derive(clap::Args)]
 #[command(override_usage = "adit bench [OPTIONS] MODEL\n       adit bench --kernels [OPTIONS]")]
@@ -104,9 +104,9 @@ struct Report {
     repetitions: u32,
     prefill_samples: Vec<f64>,
     decode_samples: Vec<f64>,
-    /// What a token read against what the optimum would have read; null where all experts are in memory.
-    prefill_least: Option<Least>,
-    decode_least: Option<Least>,
+    /// Where a token's time went, what it read, at which pace; null where all experts are in memory.
+    prefill_streaming: Option<Streaming>,
+    decode_streaming: Option<Streaming>,
     #[serde(flatten)]
     stats: Stats,
 }
@@ -136,12 +136,12 @@ pub fn run(args: Args) -> Result<()> {
     let model_bytes = blueprint.gguf.bytes();
     let parameters = blueprint.gguf.tensors().iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum();
     let plan = blueprint.plan(&options.request(context))?;
-    let route = least::route(&blueprint, &plan, args.rows(plan.chunk, repetitions));
+    let route = streaming::route(&blueprint, &plan, args.rows(plan.chunk, repetitions));
     options.observer_bytes += route.as_ref().map_or(0, |route| route.bytes());
     let plan = blueprint.plan(&options.request(context))?;
     let mut model = session::load_model(blueprint, plan)?;
     let (tracing, observer) = args.trace.begin(&path, &model)?.unzip();
-    least::watch(&mut model, route, observer);
+    streaming::watch(&mut model, route, observer);
     let rows = Vec::with_capacity(model.plan().chunk);
     let mut bench =
         Bench { rows, measured: Stats::default(), counted: Counted::default(), model, random: 1, depth };
@@ -151,13 +151,13 @@ pub fn run(args: Args) -> Result<()> {
     let prefill = std::mem::take(&mut bench.counted);
     let decode_samples = bench.repeat(repetitions, args.generate, Bench::decode)?;
     let tests = [prefill, std::mem::take(&mut bench.counted)];
-    let [prefill_least, decode_least] = least::least(&mut bench.model, tests);
+    let tests = streaming::tell(&mut bench.model, tests);
     let mut stats = bench.measured;
     stats.prompt_tokens = args.prompt.into();
     stats.generated_tokens = args.generate.into();
     stats.prefill_tok_per_s = median(&prefill_samples);
     stats.decode_tok_per_s = median(&decode_samples);
-    let report = Report {
+    let mut report = Report {
         model: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         architecture: bench.model.config().family.architecture,
         model_bytes,
@@ -167,10 +167,14 @@ pub fn run(args: Args) -> Result<()> {
         repetitions,
         prefill_samples,
         decode_samples,
-        prefill_least,
-        decode_least,
+        prefill_streaming: None,
+        decode_streaming: None,
         stats,
     };
+    // The disk alone, when the model has let go of it and of its memory.
+    drop(bench);
+    [report.prefill_streaming, report.decode_streaming] =
+        streaming::against_disk(&path, &options.io.kind, tests);
     report.print(args.output)?;
     tracing.map_or(Ok(()), Tracing::end)
 }
@@ -179,9 +183,9 @@ impl Args {
     /// Rows of all steps, in order.
     fn rows(&self, chunk: usize, repetitions: u32) -> impl Iterator<Item = usize> {
         let times = repetitions as usize + 1;
-        let depth = least::rows(self.depth as usize, chunk, 1);
-        let prompt = least::rows(self.prompt as usize, chunk, times);
-        depth.chain(prompt).chain(least::rows(self.generate as usize, 1, times))
+        let depth = streaming::rows(self.depth as usize, chunk, 1);
+        let prompt = streaming::rows(self.prompt as usize, chunk, times);
+        depth.chain(prompt).chain(streaming::rows(self.generate as usize, 1, times))
     }
 }
 
@@ -213,14 +217,15 @@ impl Bench {
         let before = Stats::of_model(&self.model);
         let first_step = self.model.step_stats().steps as usize;
         let samples = (0..repetitions).map(|_| run(self, tokens as usize)).collect();
-        // Less what was counted since the earlier tests' repetitions and before these.
-        let (earlier, mut sum) = (self.measured, Stats::of_model(&self.model));
+        let after = Stats::of_model(&self.model);
         self.counted = Counted {
             steps: first_step..self.model.step_stats().steps as usize,
             tokens: u64::from(repetitions) * u64::from(tokens),
-            misses: sum.expert_misses - before.expert_misses,
-            bytes: sum.bytes_read - before.bytes_read,
+            before,
+            after,
         };
+        // Less what was counted since the earlier tests' repetitions and before these.
+        let (earlier, mut sum) = (self.measured, after);
         sum.bytes_read -= before.bytes_read - earlier.bytes_read;
         sum.expert_hits -= before.expert_hits - earlier.expert_hits;
         sum.expert_misses -= before.expert_misses - earlier.expert_misses;
@@ -300,14 +305,8 @@ impl Report {
             let at = if self.depth > 0 { format!(" @ d{}", self.depth) } else { String::new() };
             writeln!(out, "| {model} | {size} | {parameters} | {threads} | {test}{tokens}{at} | {rate} |")?;
         }
-        for (test, least) in [("pp", self.prefill_least), ("tg", self.decode_least)] {
-            let Some(least) = least else { continue };
-            let size = |bytes: f64| ByteSize(bytes as u64);
-            let (read, optimum) = (size(least.bytes_per_token), size(least.optimum_bytes_per_token));
-            writeln!(
-                out,
-                "\n{test}: {read} read a token; the optimum with as many slots would read {optimum}"
-            )?;
+        for (test, streaming) in [("pp", self.prefill_streaming), ("tg", self.decode_streaming)] {
+            streaming.map_or(Ok(()), |streaming| streaming.print(test, out))?;
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ fn a_bench_tells_what_the_optimum_would_have_read() {
     let asked = ["bench", "tiny.gguf", "-p", "8", "-n", "12", "-r", "2", "--memory", &memory, "-o", "json"];
     for extra in [&[][..], &["--trace", "t"]] {
         let report = json(&home, &[&asked[..], extra].concat());
-        for test in ["prefill_least", "decode_least"] {
+        for test in ["prefill_streaming", "decode_streaming"] {
             let of =
                 |key: &str| report[test][key].as_f64().unwrap_or_else(|| panic!("{test} {key}: {report}"));
             assert!(of("optimum_misses_per_token") <= of("misses_per_token"), "{report}");
@@ -141,7 +141,7 @@ fn a_bench_tells_what_the_optimum_would_have_read() {
     let case = json(&home, &["simulate", "t", "-o", "json"])["cases"][0].clone();
     assert_eq!((case["tokens"].as_u64(), case["prefill_tokens"].as_u64()), (Some(36), Some(24)), "{case}");
     let roomy = json(&home, &["bench", "tiny.gguf", "-p", "8", "-n", "2", "-r", "1", "-o", "json"]);
-    assert!(roomy["decode_least"].is_null(), "{roomy}");
+    assert!(roomy["decode_streaming"].is_null(), "{roomy}");
 }
 
 /// Made with `adit run tiny.gguf -p "Once upon a time" -n 3 --temp 0 -c 64 --raw --memory 40M -t 1
