@@ -10,7 +10,7 @@ use crate::machine::{MemoryWatch, Room};
 const EVERY: Duration = Duration::from_millis(25);
 /// Below this share of the machine's or control group's memory slots are given up, until twice as much is
 /// left; when three times as much is left they are taken back. A plan leaves 4 % of what was available.
-const LOW_PERCENT: u64 = 2;
+const LOW_PERCENT: u64 = 1;
 /// How many times what was taken since the last look may be taken until the next one.
 const TREND: u64 = 4;
 /// The share of all slots that is taken back at once: others may want the memory as well.
@@ -66,8 +66,9 @@ impl Guard {
 /// How many slots there should be, of what is left now and was left at the last look.
 fn decide(room: Room, last: Room, slot_bytes: u64, slots: Slots) -> usize {
     let low = room.total / 100 * LOW_PERCENT;
-    // What others take fast is soon gone.
-    let taken = last.available.saturating_sub(room.available);
+    // What others take fast is soon gone. This process takes its slots when they are first filled.
+    let own = room.resident.saturating_sub(last.resident);
+    let taken = last.available.saturating_sub(room.available).saturating_sub(own);
     let is_short = room.available < low || room.available < taken.saturating_mul(TREND);
     let missing = if is_short { (2 * low).max(taken.saturating_mul(TREND)) } else { 0 };
     let missing = missing.saturating_sub(room.available).max(room.swapped.saturating_sub(last.swapped));
@@ -90,7 +91,7 @@ mod tests {
     const SLOT: u64 = 1 << 20;
 
     fn room(available: u64) -> Room {
-        Room { available: available << 20, total: 1000 << 20, swapped: 0 }
+        Room { available: available << 20, total: 1000 << 20, resident: 0, swapped: 0 }
     }
 
     fn slots(now: usize) -> Slots {
@@ -99,8 +100,8 @@ mod tests {
 
     #[test]
     fn slots_are_given_up_when_memory_is_short_and_never_the_last_ones() {
-        assert_eq!(decide(room(20), room(20), SLOT, slots(100)), 100, "at the limit");
-        assert_eq!(decide(room(15), room(15), SLOT, slots(100)), 75, "until twice the limit is left");
+        assert_eq!(decide(room(10), room(10), SLOT, slots(100)), 100, "at the limit");
+        assert_eq!(decide(room(5), room(5), SLOT, slots(100)), 85, "until twice the limit is left");
         assert_eq!(decide(room(0), room(0), SLOT, slots(20)), 8);
         assert_eq!(decide(room(0), room(0), SLOT, slots(5)), 5, "a step needs what it needs");
     }
@@ -109,6 +110,8 @@ mod tests {
     fn slots_are_given_up_before_memory_is_short_when_it_goes_fast() {
         assert_eq!(decide(room(100), room(120), SLOT, slots(100)), 100);
         assert_eq!(decide(room(100), room(130), SLOT, slots(100)), 80, "four times 30 may be gone soon");
+        let filled = Room { resident: 30 << 20, ..room(100) };
+        assert_eq!(decide(filled, room(130), SLOT, slots(100)), 100, "this process took them");
     }
 
     #[test]
@@ -123,8 +126,8 @@ mod tests {
         let slots = |now| Slots { planned: 640, ..slots(now) };
         let wanted = |available, now| decide(room(available), room(available), SLOT, slots(now));
         assert_eq!(wanted(500, 50), 60);
-        assert_eq!(wanted(64, 50), 54);
-        assert_eq!(wanted(45, 50), 50);
+        assert_eq!(wanted(34, 50), 54);
+        assert_eq!(wanted(25, 50), 50);
         assert_eq!((wanted(500, 635), wanted(500, 640)), (640, 640));
     }
 }

@@ -31,7 +31,8 @@ pub struct Room {
     pub available: u64,
     /// Bytes of the machine or the control group of which they are left.
     pub total: u64,
-    /// Bytes of this process that were swapped out.
+    /// Bytes of this process that are resident, and that were swapped out.
+    pub resident: u64,
     pub swapped: u64,
 }
 
@@ -62,8 +63,8 @@ impl MemoryWatch {
         let groups = self.groups.iter().filter_map(ControlGroup::room);
         let (available, total) = machine.into_iter().chain(groups).min()?;
         let status = self.process.as_ref().and_then(|file| read(file, &mut buffer));
-        let swapped = status.and_then(|text| field(text, "VmSwap:")).unwrap_or(0);
-        Some(Room { available, total, swapped })
+        let own = |name| status.and_then(|text| field(text, name)).unwrap_or(0);
+        Some(Room { available, total, resident: own("VmRSS:"), swapped: own("VmSwap:") })
     }
 }
 
