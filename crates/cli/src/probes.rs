@@ -32,6 +32,7 @@ pub struct Known {
     pub backend: String,
     pub read_bytes: u64,
     pub depth: usize,
+    pub flight_bytes: u64,
     pub direct: bool,
     /// At the choice.
     pub bytes_per_s: f64,
@@ -67,6 +68,7 @@ impl Known {
             backend: probe.backend.into(),
             read_bytes: probe.choice.read_bytes,
             depth: probe.choice.depth,
+            flight_bytes: probe.choice.flight_bytes,
             direct: probe.choice.direct,
             bytes_per_s: probe.bytes_per_s,
             cells: probe.cells.iter().copied().map(Measured::from).collect(),
@@ -74,7 +76,8 @@ impl Known {
     }
 
     pub fn choice(&self) -> DiskChoice {
-        DiskChoice { read_bytes: self.read_bytes, depth: self.depth, direct: self.direct }
+        let Known { read_bytes, depth, flight_bytes, direct, .. } = *self;
+        DiskChoice { read_bytes, depth, flight_bytes, direct }
     }
 
     /// How long ago it was measured, as people say it.
@@ -104,7 +107,12 @@ impl fmt::Display for Known {
     /// The choice, and what it gives.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (read, mode, rate) = (size(self.read_bytes), mode(self.direct), self.bytes_per_s / 1e9);
-        write!(f, "reads of {read}, {} in flight, {mode}: {rate:.2} GB/s", self.depth)
+        let flight = self.flight_bytes as f64 / f64::from(1 << 20);
+        write!(
+            f,
+            "reads of {read}, up to {} or {flight:.1} MiB in flight, {mode}: {rate:.2} GB/s",
+            self.depth
+        )
     }
 }
 
@@ -188,7 +196,7 @@ mod tests {
             median_us: 700.25,
             p99_us: 2000.0,
         };
-        let choice = DiskChoice { read_bytes: 1 << 20, depth: 8, direct: true };
+        let choice = DiskChoice { read_bytes: 1 << 20, depth: 8, flight_bytes: 4 << 20, direct: true };
         let probe = Probe { cells: vec![cell], choice, bytes_per_s: 1.5e9, backend: "io_uring" };
         let known = Known::new(folder.path(), &probe).unwrap();
         assert_eq!(known.choice(), choice);

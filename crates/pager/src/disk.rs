@@ -55,6 +55,8 @@ pub(crate) struct Line {
     pub device: usize,
     /// Reads that the thread may have in flight.
     pub depth: usize,
+    /// Bytes in flight at which it begins no further read.
+    pub flight_bytes: u64,
     pub queue: Queue,
     /// Moves whenever the queue has grown or `stop` was set.
     pub bell: Event,

@@ -28,6 +28,9 @@ pub struct DiskChoice {
     pub read_bytes: u64,
     /// Reads in flight, 1 to 64. Plain reads have at most 4.
     pub depth: usize,
+    /// Bytes in flight at which no further read is begun. No more than keeps the disk busy: of reads that share
+    /// the disk the first is done hardly before the last.
+    pub flight_bytes: u64,
     /// Past the page cache, where the file system allows it.
     pub direct: bool,
 }
@@ -42,6 +45,7 @@ impl DiskChoice {
         DiskChoice {
             read_bytes: 1 << read_bytes.ilog2(),
             depth: self.depth.clamp(1, crate::io::DEPTH_MAX),
+            flight_bytes: self.flight_bytes.max(1),
             direct: self.direct,
         }
     }
@@ -50,7 +54,7 @@ impl DiskChoice {
 /// For a disk that nobody has probed: keeps most SSDs busy with reads of a megabyte.
 impl Default for DiskChoice {
     fn default() -> DiskChoice {
-        DiskChoice { read_bytes: READ_BYTES_MAX, depth: 16, direct: true }
+        DiskChoice { read_bytes: READ_BYTES_MAX, depth: 32, flight_bytes: 8 << 20, direct: true }
     }
 }
 

@@ -106,7 +106,8 @@ pub fn measure(
     let mut backend = "";
     for direct in [true, false] {
         let depth = effort.depths.iter().copied().max().unwrap_or(1);
-        let choice = DiskChoice { read_bytes: DiskChoice::READ_BYTES_MAX, depth, direct };
+        let choice =
+            DiskChoice { read_bytes: DiskChoice::READ_BYTES_MAX, depth, flight_bytes: u64::MAX, direct };
         let options = IoOptions { choice, direct: Some(direct), ..io.into() };
         let files = FileSet::open(&[path.to_path_buf()], options)?;
         if direct == files.is_direct() && (direct || effort.buffered || cells.is_empty()) {
@@ -129,9 +130,13 @@ const PART_BYTES_MIN: u64 = 256 << 10;
 /// A measured minute is no better than this: fewer reads in flight are never chosen.
 const DEPTH_MIN: usize = 4;
 
-/// The longest reads that cost no bandwidth, since they cost the least processor time; and the fewest in
-/// flight at which reads of that size and shorter ones, down to the parts of an expert, are about as fast as
-/// they become: more would only make a demand wait behind them.
+/// As few bytes in flight leave the disk idle while a thread wakes up.
+const FLIGHT_BYTES_MIN: u64 = 2 << 20;
+
+/// The longest reads that cost no bandwidth, since they cost the least processor time; the fewest in flight
+/// at which reads of that size and shorter ones, down to the parts of an expert, are about as fast as they
+/// become; and the fewest bytes in flight that are about as fast as any: more would only make a demand wait
+/// behind them.
 fn choose(cells: &[Cell]) -> (DiskChoice, f64) {
     let best = |direct: bool, read_bytes: Option<u64>| {
         let of_kind = cells.iter().filter(|cell| cell.direct == direct);
@@ -150,7 +155,10 @@ fn choose(cells: &[Cell]) -> (DiskChoice, f64) {
     let parts = own().map(|cell| cell.read_bytes);
     let parts = parts.filter(|&bytes| bytes == read_bytes || (PART_BYTES_MIN..read_bytes).contains(&bytes));
     let depth = parts.filter_map(fewest).max().unwrap_or(DEPTH_MIN).max(DEPTH_MIN);
-    (DiskChoice { read_bytes, depth, direct }, best(direct, Some(read_bytes)))
+    let in_flight = own().filter(|cell| cell.bytes_per_s >= GOOD_ENOUGH * best(direct, None));
+    let in_flight = in_flight.map(|cell| cell.read_bytes * cell.depth as u64);
+    let flight_bytes = in_flight.min().unwrap_or(FLIGHT_BYTES_MIN).max(FLIGHT_BYTES_MIN);
+    (DiskChoice { read_bytes, depth, flight_bytes, direct }, best(direct, Some(read_bytes)))
 }
 
 /// What is free for an ordinary user on the disk of a folder, in bytes, where the system tells.
@@ -306,7 +314,7 @@ mod tests {
             cell(false, 1 << 20, 8, 2.1),
         ];
         let (choice, bytes_per_s) = choose(&cells);
-        assert_eq!(choice, DiskChoice { read_bytes: 1 << 20, depth: 8, direct: true });
+        assert_eq!(choice, DiskChoice { read_bytes: 1 << 20, depth: 8, flight_bytes: 8 << 20, direct: true });
         assert_eq!(bytes_per_s, 2.0e9);
     }
 
@@ -315,7 +323,10 @@ mod tests {
         let buffered = cell(false, 1 << 20, 16, 1.5);
         for cells in [&[cell(true, 1 << 20, 16, 1.0), buffered][..], &[buffered]] {
             let (choice, _) = choose(cells);
-            assert_eq!(choice, DiskChoice { read_bytes: 1 << 20, depth: 16, direct: false });
+            assert_eq!(
+                choice,
+                DiskChoice { read_bytes: 1 << 20, depth: 16, flight_bytes: 16 << 20, direct: false }
+            );
         }
         assert_eq!(choose(&[]).0, DiskChoice::default());
     }

@@ -48,19 +48,24 @@ struct Flights {
     busy: u64,
     /// Bit i: `table[i]` waits for its next try, so it is not in the backend's hands.
     resting: u64,
-    /// The most that may be in the backend's hands.
+    /// The most that may be in the backend's hands, in reads, and in bytes unless it is a single one: what
+    /// is asked for first shall arrive first, not together with all that was asked for after it.
     limit: usize,
+    bytes_limit: u64,
 }
 
 impl Flights {
-    fn new(limit: usize) -> Flights {
+    fn new(limit: usize, bytes_limit: u64) -> Flights {
         assert!((1..=DEPTH_MAX).contains(&limit));
-        Flights { table: [Flight::default(); DEPTH_MAX], busy: 0, resting: 0, limit }
+        Flights { table: [Flight::default(); DEPTH_MAX], busy: 0, resting: 0, limit, bytes_limit }
     }
 
     /// Whether the backend takes no more.
     fn is_loaded(&self) -> bool {
-        (self.busy & !self.resting).count_ones() as usize == self.limit
+        let flying = self.busy & !self.resting;
+        let tickets = (0..DEPTH_MAX).filter(|ticket| flying & (1 << ticket) != 0);
+        let bytes: u64 = tickets.map(|ticket| u64::from(self.table[ticket].request.bytes)).sum();
+        flying.count_ones() as usize == self.limit || bytes >= self.bytes_limit
     }
 
     fn is_full(&self) -> bool {
@@ -126,7 +131,7 @@ impl Drop for DeathNote<'_> {
 /// The life of an I/O thread.
 pub(crate) fn run(shared: &Shared, line: usize, backend: Box<dyn Io>) {
     let mut note = DeathNote { shared, asked_to_end: false };
-    let flights = Flights::new(backend.depth());
+    let flights = Flights::new(backend.depth(), shared.lines[line].flight_bytes);
     let mut reader =
         Reader { shared, line: &shared.lines[line], flights, backend, tries: 0, busy_since: None };
     shared.started.fetch_add(1, Ordering::Release);

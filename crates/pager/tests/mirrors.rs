@@ -115,7 +115,7 @@ fn neighbours_are_read_together_and_long_pieces_in_parts() {
             if name == "simulated rough" {
                 continue; // It counts reads that it cut short.
             }
-            let choice = DiskChoice { read_bytes, depth: 2, direct: true };
+            let choice = DiskChoice { read_bytes, depth: 2, flight_bytes: 3 << 20, direct: true };
             let files = disk.open(IoOptions { kind, choice, ..IoOptions::default() });
             let groups = one(parts.clone());
             let mut pager = Pager::new(files, groups.clone(), 1).unwrap();

@@ -100,6 +100,7 @@ pub(crate) fn lines(files: &FileSet, capacity: usize) -> Result<Box<[Line]>, Pag
             Ok(Line {
                 device,
                 depth: choice.depth,
+                flight_bytes: choice.flight_bytes,
                 queue: Queue::new(capacity),
                 bell: bell(files.io())?,
                 watch: Watch::new(),
