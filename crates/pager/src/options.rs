@@ -28,8 +28,8 @@ pub struct DiskChoice {
     pub read_bytes: u64,
     /// Reads in flight, 1 to 64. Plain reads have at most 4.
     pub depth: usize,
-    /// Bytes in flight at which no further read is begun. No more than keeps the disk busy: of reads that share
-    /// the disk the first is done hardly before the last.
+    /// Bytes in flight at which no further read is begun. No more than keeps the disk busy: of reads that
+    /// share the disk the first is done hardly before the last.
     pub flight_bytes: u64,
     /// Past the page cache, where the file system allows it.
     pub direct: bool,

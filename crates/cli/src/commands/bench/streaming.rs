@@ -94,14 +94,14 @@ impl Streaming {
         let Streaming { ms_per_token, compute_ms, wait_ms, hint_ms, gb_per_s, .. } = self;
         writeln!(
             out,
-            "\n{test}: {ms_per_token:.2} ms a token = {compute_ms:.2} computing ({hint_ms:.2} of it for hints) \
+            "\n{test}: {ms_per_token:.2} ms a token = {compute_ms:.2} computing ({hint_ms:.2} for hints) \
              + {wait_ms:.2} waiting for the disk"
         )?;
         let (read, missed) = (size(self.bytes_per_token), size(self.missed_bytes_per_token));
         let optimum = size(self.optimum_bytes_per_token);
         writeln!(
             out,
-            "    {read} read a token, {missed} of it needed; the optimum with as many slots would read {optimum}"
+            "    {read} read a token, {missed} of it needed; the optimum of as many slots reads {optimum}"
         )?;
         if let (Some(probe), Some(bound), Some(over)) = (self.probe_gb_per_s, self.bound_ms, self.over_bound)
         {
