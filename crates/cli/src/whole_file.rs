@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -14,7 +14,10 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>)
     let written = match fs::metadata(path) {
         Ok(there) if !there.is_file() || is_open_file(path) => write_through(path, fill),
         // What a link points to is replaced, not the link.
-        Ok(_) => fs::canonicalize(path).map_err(Into::into).and_then(|path| write_beside(&path, fill)),
+        Ok(_) => refuse_model(path)
+            .and_then(|()| fs::canonicalize(path))
+            .map_err(Into::into)
+            .and_then(|path| write_beside(&path, fill)),
         Err(_) => write_beside(path, fill),
     };
     written.with_context(|| format!("cannot write {}", path.display()))
@@ -26,10 +29,22 @@ pub fn check(path: &Path) -> Result<()> {
         Ok(there) if there.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
         // To open a pipe is to wait for its reader.
         Ok(there) if !there.is_file() || is_open_file(path) => Ok(()),
-        Ok(_) => fs::canonicalize(path).and_then(|path| try_beside(&path)),
+        Ok(_) => refuse_model(path).and_then(|()| fs::canonicalize(path)).and_then(|path| try_beside(&path)),
         Err(_) => try_beside(path),
     };
     checked.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Whether two names lead to one file that is there.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    fs::canonicalize(one).ok().is_some_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
+}
+
+/// Nobody means to replace a model by counters, logits or a page.
+fn refuse_model(path: &Path) -> std::io::Result<()> {
+    let mut magic = [0; 4];
+    let is_model = File::open(path)?.read_exact(&mut magic).is_ok() && &magic == b"GGUF";
+    if is_model { Err(std::io::Error::other("it is a GGUF model; give another name")) } else { Ok(()) }
 }
 
 /// `/dev/stdout` and its kin lead to whatever file was opened, which must not be replaced under its writer.
@@ -74,6 +89,18 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+
+    #[test]
+    fn a_model_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.gguf");
+        fs::write(&path, b"GGUF and more").unwrap();
+        let error = format!("{:#}", check(&path).unwrap_err());
+        assert!(error.contains("GGUF model"), "{error}");
+        write(&path, |out| Ok(out.write_all(b"counters")?)).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"GGUF and more");
+        assert!(is_same(&path, &folder.path().join("./m.gguf")) && !is_same(&path, folder.path()));
+    }
 
     #[test]
     fn a_file_that_somebody_is_writing_is_added_to_not_replaced() {

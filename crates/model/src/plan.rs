@@ -20,7 +20,7 @@ const RESERVE_BYTES: u64 = 12 << 20;
 /// The program without a vocabulary, and what a vocabulary takes per byte of file header: measured with
 /// vocabularies of 49,000 to 262,000 tokens, rounded up. An estimate, so that the same request gets the
 /// same plan every time; where the process has taken more already, that counts.
-const PROGRAM_BYTES: u64 = 10 << 20;
+const PROGRAM_BYTES: u64 = 11 << 20;
 const PROGRAM_BYTES_PER_HEADER_BYTE: f64 = 2.25;
 /// Prefill chunk when memory is no concern: large enough that each weight is used many times per read.
 const CHUNK_MAX: usize = 512;

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::args::{ContextArgs, LengthArgs, MachineArgs, ModelArgs, SamplingArgs, SpeculationArgs, TextArgs};
 use crate::chat::{self, Conversation, Manner, Screen};
+use crate::failure::Usage;
 use crate::heat::HeatArgs;
 use crate::progress::note;
 use crate::session;
@@ -54,6 +55,9 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     args.stats.as_deref().map(whole_file::check).transpose()?;
     args.trace.check()?;
+    if args.stats.is_some() && args.stats.as_deref() == args.trace.path() {
+        return Err(Usage("--stats and --trace name the same file; give each its own".into()).into());
+    }
     let text = args.text.given()?;
     let pins = args.heat.pins()?;
     let mut options = args.machine.load_options(args.context.tokens(), None);

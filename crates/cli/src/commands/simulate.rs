@@ -100,7 +100,13 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    args.html.as_deref().map(whole_file::check).transpose()?;
+    if let Some(html) = &args.html {
+        if args.traces.iter().any(|trace| whole_file::is_same(trace, html)) {
+            let html = html.display();
+            bail!(Usage(format!("--html: {html} is one of the traces; give another name")));
+        }
+        whole_file::check(html)?;
+    }
     let kinds = if args.policy.is_empty() { Kind::value_variants() } else { &args.policy };
     // Every trace is read before anything is printed: a bad one is an error, not half of an answer.
     let mut traces = Vec::new();

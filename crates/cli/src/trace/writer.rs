@@ -57,6 +57,10 @@ impl TraceArgs {
         whole_file::check(path)
     }
 
+    pub fn path(&self) -> Option<&Path> {
+        self.trace.as_deref()
+    }
+
     /// What the trace will take, in bytes.
     pub fn bytes(&self) -> u64 {
         if self.trace.is_some() { TRACE_BYTES } else { 0 }
