@@ -372,15 +372,25 @@ impl Pager {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
-        let groups = self.groups.len();
-        let owner = &self.owner;
-        let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, current, groups);
-        match policy::victim(&self.scores, distance_of) {
+        match self.victim(current) {
             Some(slot) => Some(self.empty(slot)),
             // Without anything to wait for, a hint has to yield.
             None if self.awaited.is_empty() => self.take_back_hint(),
             None => None,
         }
+    }
+
+    /// The slot that is worth least while `current` is visited.
+    fn victim(&self, current: usize) -> Option<usize> {
+        let distance_of =
+            |slot: usize| policy::distance(self.owner[slot].0 as usize, current, self.groups.len());
+        policy::victim(&self.scores, distance_of)
+    }
+
+    /// The slot's member among those of all groups.
+    fn place_of(&self, slot: usize) -> usize {
+        let (group, member) = self.owner[slot];
+        self.groups[group as usize].range().start + member as usize
     }
 
     /// The member in the slot, which has a score, leaves.
@@ -393,8 +403,7 @@ impl Pager {
 
     /// The slot's member is not resident any more.
     fn forget(&mut self, slot: u32) {
-        let (group, member) = self.owner[slot as usize];
-        self.resident[self.groups[group as usize].range()][member as usize] = NOWHERE;
+        self.resident[self.place_of(slot as usize)] = NOWHERE;
         self.scores[slot as usize] = STAYS;
     }
 
@@ -459,9 +468,7 @@ impl Pager {
 
     /// From now on the slot's member may leave, by what it is worth.
     fn settle(&mut self, slot: u32) {
-        let (group, member) = self.owner[slot as usize];
-        let first = self.groups[group as usize].range().start;
-        self.scores[slot as usize] = self.policy.worth(first + member as usize);
+        self.scores[slot as usize] = self.policy.worth(self.place_of(slot as usize));
     }
 
     fn fail(&mut self, at: usize) -> PagerError {

@@ -3,7 +3,6 @@
 use super::Pager;
 use crate::{
     hint::{Brought, HintAccount, SOURCES_MAX, Wish},
-    policy,
     slot::State,
 };
 use std::sync::atomic::Ordering;
@@ -103,13 +102,8 @@ impl Pager {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
-        let groups = self.groups.len();
-        let owner = &self.owner;
-        let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, wish.group as usize, groups);
-        let slot = policy::victim(&self.scores, distance_of)?;
-        let (group, member) = self.owner[slot];
-        let member = self.groups[group as usize].range().start + member as usize;
-        (self.policy.foreseen(member) > wish.due).then(|| self.empty(slot))
+        let slot = self.victim(wish.group as usize)?;
+        (self.policy.foreseen(self.place_of(slot)) > wish.due).then(|| self.empty(slot))
     }
 
     /// Judges what was brought for `group`, whose call begins, and what was brought for calls that never

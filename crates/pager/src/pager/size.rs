@@ -2,7 +2,6 @@
 //! the system, and taken again. Allocates nothing.
 
 use super::Pager;
-use crate::policy;
 
 impl Pager {
     /// Brings the number of slots to `slots`, at least one more than there are pinned members and at most as
@@ -26,10 +25,8 @@ impl Pager {
 
     /// Empties the slot that is worth least.
     fn least(&mut self) -> Option<u32> {
-        let (groups, owner) = (self.groups.len(), &self.owner);
         // Between tokens the first group comes next.
-        let distance_of = |slot: usize| policy::distance(owner[slot].0 as usize, groups - 1, groups);
-        let slot = policy::victim(&self.scores, distance_of)?;
+        let slot = self.victim(self.groups.len() - 1)?;
         Some(self.empty(slot))
     }
 }

@@ -49,8 +49,7 @@ impl Pager {
     }
 
     pub(super) fn is_pinned_in(&self, slot: u32) -> bool {
-        let (group, member) = self.owner[slot as usize];
-        self.policy.is_pinned(self.groups[group as usize].range().start + member as usize)
+        self.policy.is_pinned(self.place_of(slot as usize))
     }
 
     /// Slots that hold nothing, while there is something worth prewarming; else 0.
