@@ -110,7 +110,7 @@ impl Past {
         seconds(turns, |turn| {
             let blocks = &self.blocks[turn % layers * (depth / KV_BLOCK)..];
             let row = |row| AttentionRow { position: depth - rows + row, blocks };
-            attention(pool, &self.shape, &q, rows, &row, &kv, &mut scratch, &mut out);
+            attention(pool, &self.shape, None, &q, rows, &row, &kv, &mut scratch, &mut out);
         })
     }
 }

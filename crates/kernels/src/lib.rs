@@ -38,8 +38,10 @@ pub use kv::{KEY_TILE, KV_BLOCK, KvFormat, KvLayout, KvView};
 pub use matmul::{Job, Selection, matmul};
 pub use matrix::{Matrix, dequantize_row};
 pub use ops::{
-    add, add_scaled, gelu_tanh_mul, mul, rms_norm, rms_norm_heads, rms_norm_in_place, scale, silu_mul,
-    soft_cap, softmax, top_k,
+    add, add_scaled, clamp, exp, gelu_erf, gelu_erf_mul, gelu_quick, gelu_tanh, gelu_tanh_mul, l2_norm_heads,
+    layer_norm, mul, mul_sigmoid, mul_silu, relu, relu_mul, relu_squared, rms_norm, rms_norm_groups,
+    rms_norm_heads, rms_norm_in_place, rms_scale_heads, scale, sigmoid, silu, silu_clamp_mul, silu_mul,
+    situ_mul, soft_cap, softmax, softplus, swiglu_clamp, swiglu_oai, tanh, top_k,
 };
 pub use pool::Pool;
 pub use rope::{RopeScaling, RopeStyle, RopeTable, rope, rope_heads};

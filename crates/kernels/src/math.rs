@@ -41,6 +41,54 @@ pub fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// `ln(1 + e^x)`, relative error below 3e-7; `x` above 20, as ggml has it.
+///
+/// `max(x, 0) + ln(1 + z)` with `z = e^-|x|`, and `ln(1 + z) = 2 artanh(s)`, `s = z / (2 + z)` at most 1/3,
+/// by its series.
+#[inline(always)]
+pub fn softplus(x: f32) -> f32 {
+    let z = exp(-x.abs());
+    let s = z / (2.0 + z);
+    let square = s * s;
+    let mut series = 1.0 / 17.0f32;
+    for divisor in [15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+        series = series.mul_add(square, 1.0 / divisor);
+    }
+    let value = (2.0 * s).mul_add(series, if x > 0.0 { x } else { 0.0 });
+    if x > 20.0 { x } else { value }
+}
+
+/// `erf x` within 2 units in the last place: two polynomials, the upper one in the exponent (N. Juffa's
+/// minimax approximations).
+#[inline(always)]
+pub fn erf(x: f32) -> f32 {
+    let (t, s) = (x.abs(), x * x);
+    let mut low = -5.967_617e-4f32;
+    for coefficient in [4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1] {
+        low = low.mul_add(s, coefficient);
+    }
+    let low = low.mul_add(x, x);
+    let high = (-1.728_534_7e-5f32).mul_add(t, 3.831_971_3e-4);
+    let mut high = high.mul_add(s, (-3.883_964_4e-3f32).mul_add(t, 2.425_462_2e-2));
+    for coefficient in [-1.067_778_8e-1, -6.348_467e-1, -1.287_175_1e-1] {
+        high = high.mul_add(t, coefficient);
+    }
+    let high = (1.0 - exp(high.mul_add(t, -t))).copysign(x);
+    if t > 0.927_734_4 { high } else { low }
+}
+
+/// GELU itself: `x / 2 * (1 + erf(x / sqrt 2))`, absolute error below 2e-7 times the larger of |x| and 1.
+#[inline(always)]
+pub fn gelu_erf(x: f32) -> f32 {
+    0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))
+}
+
 /// The tanh form of GELU (ggml's `ggml_gelu_f32`): `x / 2 * (1 + tanh(u))`, which is `x / (1 + e^(-2u))`
 /// without its cancellation.
 #[inline(always)]
@@ -90,5 +138,41 @@ mod tests {
             let truth = 0.5 * wide * (1.0 + inner.tanh());
             assert!((gelu_tanh(x) as f64 - truth).abs() < 3e-7 * wide.abs().max(1.0), "gelu {x}");
         }
+    }
+
+    #[test]
+    fn sigmoid_and_softplus_follow_their_formulas() {
+        for x in samples() {
+            let wide = x as f64;
+            let truth = 1.0 / (1.0 + (-wide).exp());
+            assert!((sigmoid(x) as f64 - truth).abs() <= 3e-7 * truth + 1e-37, "sigmoid {x}");
+            let truth = if x > 20.0 { wide } else { wide.exp().ln_1p() };
+            assert!((softplus(x) as f64 - truth).abs() <= 4e-7 * truth + 1e-37, "softplus {x}");
+        }
+        assert!(sigmoid(f32::NAN).is_nan() && softplus(f32::NAN).is_nan());
+        assert_eq!((softplus(f32::INFINITY), softplus(f32::NEG_INFINITY)), (f32::INFINITY, 0.0));
+    }
+
+    /// By the series of `e^(x^2) erf(x)`, whose terms are all positive.
+    fn true_erf(x: f64) -> f64 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..200 {
+            term *= 2.0 * x * x / (2 * n + 1) as f64;
+            sum += term;
+        }
+        if x.abs() > 6.0 { x.signum() } else { 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum }
+    }
+
+    #[test]
+    fn erf_and_its_gelu_follow_their_formulas() {
+        for x in samples().step_by(7) {
+            let (wide, truth) = (x as f64, true_erf(x as f64));
+            let unit = (truth as f32).abs().next_up() as f64 - (truth as f32).abs() as f64;
+            assert!((erf(x) as f64 - truth).abs() <= 2.0 * unit, "erf {x}: {} {truth}", erf(x));
+            let truth = 0.5 * wide * (1.0 + true_erf(wide * std::f64::consts::FRAC_1_SQRT_2));
+            assert!((gelu_erf(x) as f64 - truth).abs() < 2e-7 * wide.abs().max(1.0), "gelu {x}");
+        }
+        assert!(erf(f32::NAN).is_nan());
+        assert_eq!((erf(f32::INFINITY), erf(-1e30), erf(0.0)), (1.0, -1.0, 0.0));
     }
 }

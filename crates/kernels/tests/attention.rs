@@ -53,6 +53,7 @@ fn past(format: KvFormat, shape: &AttentionShape, positions: usize, random: &mut
 fn run_rows<'a>(
     pool: &Pool,
     shape: &AttentionShape,
+    sinks: Option<&[f32]>,
     q: &[f32],
     positions: &[usize],
     kv: &KvView<'_>,
@@ -62,26 +63,44 @@ fn run_rows<'a>(
     let mut scratch = vec![f32::NAN; attention_scratch_floats(shape, pool.threads(), context)];
     let mut out = vec![f32::NAN; positions.len() * shape.heads * shape.value_dim];
     let row = |row: usize| AttentionRow { position: positions[row], blocks: blocks(row) };
-    attention(pool, shape, q, positions.len(), &row, kv, &mut scratch, &mut out);
+    attention(pool, shape, sinks, q, positions.len(), &row, kv, &mut scratch, &mut out);
     out
 }
 
 fn run(pool: &Pool, shape: &AttentionShape, q: &[f32], positions: &[usize], past: &Past) -> Vec<f32> {
-    run_rows(pool, shape, q, positions, &past.view(), &|_| &past.blocks[..])
+    run_rows(pool, shape, None, q, positions, &past.view(), &|_| &past.blocks[..])
+}
+
+/// Weights of the positions that a row sees, not yet divided by their sum.
+fn weights(shape: &AttentionShape, q: &[f32], head: usize, position: usize, past: &Past) -> Vec<f64> {
+    let kv_head = head / (shape.heads / shape.kv_heads);
+    let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+    let weight = |p: usize| {
+        let key = &past.keys[(p * shape.kv_heads + kv_head) * shape.head_dim..][..shape.head_dim];
+        let score = q.iter().zip(key).map(|(q, k)| *q as f64 * *k as f64).sum::<f64>() * shape.scale as f64;
+        shape.soft_cap.map_or(score, |cap| cap as f64 * (score / cap as f64).tanh()).exp()
+    };
+    (first..=position).map(weight).collect()
+}
+
+/// What a sink leaves of the softmax, by the formula.
+fn share_beside(
+    shape: &AttentionShape,
+    q: &[f32],
+    head: usize,
+    position: usize,
+    past: &Past,
+    sink: f32,
+) -> f64 {
+    let total: f64 = weights(shape, q, head, position, past).iter().sum();
+    total / (total + (sink as f64).exp())
 }
 
 /// The formula, one head.
 fn formula(shape: &AttentionShape, q: &[f32], head: usize, position: usize, past: &Past) -> Vec<f64> {
     let kv_head = head / (shape.heads / shape.kv_heads);
     let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
-    let weights: Vec<f64> = (first..=position)
-        .map(|p| {
-            let key = &past.keys[(p * shape.kv_heads + kv_head) * shape.head_dim..][..shape.head_dim];
-            let score =
-                q.iter().zip(key).map(|(q, k)| *q as f64 * *k as f64).sum::<f64>() * shape.scale as f64;
-            shape.soft_cap.map_or(score, |cap| cap as f64 * (score / cap as f64).tanh()).exp()
-        })
-        .collect();
+    let weights = weights(shape, q, head, position, past);
     let total: f64 = weights.iter().sum();
     let value = |p: usize, i: usize| past.values[(p * shape.kv_heads + kv_head) * shape.value_dim + i] as f64;
     (0..shape.value_dim)
@@ -202,7 +221,7 @@ fn rows_of_several_sequences_keep_to_their_own_past() {
         let q = activations(positions.len() * per_row, &mut random);
         let pool = Pool::new(2);
         let sequence = |row: usize| &sequences[row / 2 % 2][..];
-        let together = run_rows(&pool, &shape, &q, &positions, &past.view(), &sequence);
+        let together = run_rows(&pool, &shape, None, &q, &positions, &past.view(), &sequence);
         let per_out = shape.heads * shape.value_dim;
         for (i, together) in together.chunks(per_out).enumerate() {
             past.blocks.clone_from(&sequences[i / 2 % 2]);
@@ -236,6 +255,49 @@ fn what_a_row_does_not_see_cannot_harm_it() {
                 true => assert!(after.iter().all(|x| x.is_nan()), "{shape:?} {format:?} row {i}"),
                 false => assert_eq!(before, after, "{shape:?} {format:?} row {i}"),
             }
+        }
+    }
+}
+
+#[test]
+fn a_sink_is_a_position_without_a_value() {
+    let mut random = Random(16);
+    let pool = Pool::new(2);
+    for (shape, format) in cases() {
+        let mut past = past(format, &shape, 1031, &mut random);
+        let q = activations(EDGES.len() * shape.heads * shape.head_dim, &mut random);
+        let with = |sinks: &[f32], q: &[f32], positions: &[usize], pool: &Pool, past: &Past| {
+            run_rows(pool, &shape, Some(sinks), q, positions, &past.view(), &|_| &past.blocks[..])
+        };
+        let plain = run(&pool, &shape, &q, &EDGES, &past);
+        let none = with(&vec![f32::NEG_INFINITY; shape.heads], &q, &EDGES, &pool, &past);
+        assert!(plain.iter().zip(&none).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1.0)));
+        let sinks: Vec<f32> = (0..shape.heads).map(|head| [0.5, -2.0, 3.0, 40.0][head % 4]).collect();
+        let out = with(&sinks, &q, &EDGES, &pool, &past);
+        // Values of one make every output the share of the softmax that the sink leaves.
+        let ones = vec![1.0; shape.kv_heads * shape.value_dim];
+        let layout = past.layout;
+        for place in past.stored_values.chunks_mut(layout.value_block_bytes()) {
+            (0..KV_BLOCK).for_each(|offset| layout.store_value(place, offset, &ones));
+        }
+        let share = with(&sinks, &q, &EDGES, &pool, &past);
+        let mut alone = Vec::new();
+        for (i, position) in EDGES.iter().enumerate() {
+            let q = &q[i * shape.heads * shape.head_dim..][..shape.heads * shape.head_dim];
+            for isa in Isa::all() {
+                let found = with(&sinks, q, &[*position], &Pool::with_isa(1, isa), &past);
+                assert_eq!(found, share[i * found.len()..][..found.len()], "{shape:?} {}", isa.name());
+            }
+            for head in 0..shape.heads {
+                let q = &q[head * shape.head_dim..][..shape.head_dim];
+                alone.push(share_beside(&shape, q, head, *position, &past, sinks[head]));
+            }
+        }
+        let bound = if format == KvFormat::F32 { 1e-5 } else { 0.03 };
+        for (i, ((out, share), plain)) in out.iter().zip(&share).zip(&plain).enumerate() {
+            let expected = alone[i / shape.value_dim];
+            assert!((*share as f64 - expected).abs() < bound, "{shape:?} {format:?} {i}");
+            assert!((*out as f64 - *plain as f64 * expected).abs() < bound, "{shape:?} {format:?} {i}");
         }
     }
 }

@@ -262,7 +262,7 @@ fn random_attention_is_that_of_each_row_alone() {
             };
             let kv = KvView { layout: store.layout, keys: &store.keys, values: &store.values };
             let q = &q[some.start * query_len..some.end * query_len];
-            attention(pool, &shape, q, some.len(), &row, &kv, &mut scratch, &mut out);
+            attention(pool, &shape, None, q, some.len(), &row, &kv, &mut scratch, &mut out);
             out
         };
         let alone: Vec<f32> = (0..rows.len()).flat_map(|row| run(&scalar, row..row + 1)).collect();

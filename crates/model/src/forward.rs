@@ -186,6 +186,7 @@ impl Pass<'_> {
         attention(
             self.linear.pool,
             &shape,
+            None,
             &self.scratch.query[..count * query_width],
             count,
             &|at| AttentionRow { position: rows[at].position, blocks: memory.blocks(rows[at].lane) },

@@ -15,6 +15,7 @@
 //! * That begins anew in each segment of [`SEGMENT`] positions, whose results are merged from low to high:
 //!   `sum = fma(next, b, sum * a)`, `a` and `b` being `exp` of the difference of either's largest score to
 //!   the larger one. So threads can share the past of a single row.
+//! * A sink is merged into the total alone, as a last segment of one position without a value.
 //!
 //! A tile of work is one head of keys and values with some rows of one sequence, in all segments; where
 //! there are too few of those for all threads, with one segment.
@@ -95,11 +96,13 @@ pub fn attention_scratch_floats(shape: &AttentionShape, threads: usize, context:
 }
 
 /// `out[row][head][value_dim] = softmax(scale * q . keys) . values` for `q[row][head][head_dim]`; `rows`
-/// tells of each of the `count` rows.
+/// tells of each of the `count` rows. `sinks[head]` are scores of one more position, which takes its share of
+/// the softmax but has no value (ggml's `ggml_soft_max_add_sinks`; gpt-oss): neither scaled nor capped.
 #[expect(clippy::too_many_arguments, reason = "a kernel's inputs, workspace and output")]
 pub fn attention<'a>(
     pool: &Pool,
     shape: &AttentionShape,
+    sinks: Option<&[f32]>,
     q: &[f32],
     count: usize,
     rows: &(dyn Fn(usize) -> AttentionRow<'a> + Sync),
@@ -116,6 +119,7 @@ pub fn attention<'a>(
         "{layout:?} for {shape:?}"
     );
     assert!(shape.window != Some(0), "a window of no positions");
+    assert!(sinks.is_none_or(|sinks| sinks.len() == heads), "{} sinks", sinks.map_or(0, <[f32]>::len));
     assert!(q.len() == count * heads * head_dim, "{} floats of queries", q.len());
     assert!(out.len() == count * heads * value_dim, "{} floats of output", out.len());
     let mut work = 0;
@@ -129,7 +133,7 @@ pub fn attention<'a>(
     let worker_floats = shape.worker_floats();
     assert!(scratch.len() >= worker_floats * pool.threads(), "{} floats of scratch", scratch.len());
     let (workers, shared) = scratch.split_at_mut(worker_floats * pool.threads());
-    let call = Call { shape, q, rows, kv, workers: Rows::new(workers, worker_floats) };
+    let call = Call { shape, sinks, q, rows, kv, workers: Rows::new(workers, worker_floats) };
     let wanted = pool.threads() * TILES_PER_THREAD;
     let scarce = count * kv_heads < wanted && segments_max > 1;
     if pool.threads() > 1 && work >= WORTH_SHARING && scarce {
@@ -162,6 +166,8 @@ pub fn attention<'a>(
 /// What a call of [`attention`] was given.
 struct Call<'a, 'r> {
     shape: &'a AttentionShape,
+    /// `[head]`.
+    sinks: Option<&'a [f32]>,
     /// `[row][head][head_dim]`.
     q: &'a [f32],
     rows: &'a (dyn Fn(usize) -> AttentionRow<'r> + Sync),
@@ -231,9 +237,22 @@ impl Call<'_, '_> {
                     merge(pool.isa(), out, &mut state, next, [next_state[0], next_state[1]]);
                 }
             }
-            let inverse = 1.0 / state[1];
-            out.iter_mut().for_each(|out| *out *= inverse);
+            self.finish(query % heads, out, state);
         });
+    }
+
+    /// Makes sums of weighted values means of values: divides by the sum of weights, the sink's among them.
+    #[inline(always)]
+    fn finish(&self, head: usize, sums: &mut [f32], [largest, total]: [f32; 2]) {
+        let factor = match self.sinks {
+            Some(sinks) => {
+                let max = if sinks[head] > largest { sinks[head] } else { largest };
+                let (a, b) = (math::exp(largest - max), math::exp(sinks[head] - max));
+                a / total.mul_add(a, b)
+            }
+            None => 1.0 / total,
+        };
+        sums.iter_mut().for_each(|sum| *sum *= factor);
     }
 
     fn attend(&self, isa: Isa, worker: usize, item: Item<'_>) {
@@ -310,8 +329,7 @@ impl Call<'_, '_> {
                             merge_body(out, &mut merged, sums, state);
                         }
                         if segment + 1 == mine.end {
-                            let inverse = 1.0 / merged[1];
-                            out.iter_mut().for_each(|out| *out *= inverse);
+                            self.finish(kv_head * group + of_group, out, merged);
                         }
                         scratch.merged[query] = merged;
                     }

@@ -1,11 +1,23 @@
-//! Element-wise operations, norms and softmax on rows of floats. Owns their order of additions; knows no
-//! threads (callers spread rows with [`crate::Pool::rows`]) and no formats.
+//! Element-wise operations, norms, activation functions and softmax on rows of floats. Owns their order of
+//! additions; knows no threads (callers spread rows with [`crate::Pool::rows`]) and no formats.
 //!
 //! Sums run in fixed lanes: 8 of f64 where the peer sums in double precision, so every instruction set gives
 //! the same bits.
 
+mod gates;
+mod norms;
+
 use crate::isa::{Isa, per_isa};
 use crate::math;
+
+pub use gates::{
+    clamp, exp, gelu_erf, gelu_erf_mul, gelu_quick, gelu_tanh, gelu_tanh_mul, mul_sigmoid, mul_silu, relu,
+    relu_mul, relu_squared, sigmoid, silu, silu_clamp_mul, silu_mul, situ_mul, softplus, swiglu_clamp,
+    swiglu_oai, tanh,
+};
+pub use norms::{
+    l2_norm_heads, layer_norm, rms_norm, rms_norm_groups, rms_norm_heads, rms_norm_in_place, rms_scale_heads,
+};
 
 /// Adds up `value(x[i])` in 8 lanes of f64.
 #[inline(always)]
@@ -28,44 +40,6 @@ fn sum_f64(x: &[f32], value: impl Fn(f32) -> f64) -> f64 {
     lanes[0]
 }
 
-/// `1 / sqrt(mean(x^2) + eps)`.
-#[inline(always)]
-fn inverse_rms(x: &[f32], eps: f32) -> f32 {
-    // A square of an f32 is exact in f64.
-    let mean = (sum_f64(x, |x| x as f64 * x as f64) / x.len() as f64) as f32;
-    1.0 / (mean + eps).sqrt()
-}
-
-#[inline(always)]
-fn rms_norm_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let scale = inverse_rms(x, eps);
-    for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
-        *out = x * scale * weight;
-    }
-}
-
-#[inline(always)]
-fn rms_norm_in_place_body(x: &mut [f32], weight: &[f32], eps: f32) {
-    let scale = inverse_rms(x, eps);
-    for (x, weight) in x.iter_mut().zip(weight) {
-        *x = *x * scale * weight;
-    }
-}
-
-#[inline(always)]
-fn silu_mul_body(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = math::silu(*gate) * up;
-    }
-}
-
-#[inline(always)]
-fn gelu_tanh_mul_body(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = math::gelu_tanh(*gate) * up;
-    }
-}
-
 #[inline(always)]
 fn soft_cap_body(x: &mut [f32], cap: f32) {
     for x in x {
@@ -85,44 +59,8 @@ fn softmax_body(x: &mut [f32]) {
     }
 }
 
-per_isa!(fn rms_norm_isa(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = rms_norm_body);
-per_isa!(fn rms_norm_in_place_isa(x: &mut [f32], weight: &[f32], eps: f32) = rms_norm_in_place_body);
-per_isa!(fn silu_mul_isa(gate: &mut [f32], up: &[f32]) = silu_mul_body);
-per_isa!(fn gelu_tanh_mul_isa(gate: &mut [f32], up: &[f32]) = gelu_tanh_mul_body);
 per_isa!(fn soft_cap_isa(x: &mut [f32], cap: f32) = soft_cap_body);
 per_isa!(fn softmax_isa(x: &mut [f32]) = softmax_body);
-
-/// `out = x / sqrt(mean(x^2) + eps) * weight`.
-pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    assert!(x.len() == weight.len() && x.len() == out.len(), "{} {} {}", x.len(), weight.len(), out.len());
-    rms_norm_isa(Isa::best(), x, weight, eps, out);
-}
-
-/// As [`rms_norm`], over `x` itself.
-pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
-    assert!(x.len() == weight.len(), "{} {}", x.len(), weight.len());
-    rms_norm_in_place_isa(Isa::best(), x, weight, eps);
-}
-
-/// As [`rms_norm_in_place`] on each head of `weight.len()` elements by itself.
-pub fn rms_norm_heads(x: &mut [f32], weight: &[f32], eps: f32) {
-    assert!(!weight.is_empty() && x.len().is_multiple_of(weight.len()), "{} / {}", x.len(), weight.len());
-    for head in x.chunks_exact_mut(weight.len()) {
-        rms_norm_in_place_isa(Isa::best(), head, weight, eps);
-    }
-}
-
-/// `gate = silu(gate) * up`.
-pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
-    assert!(gate.len() == up.len(), "{} {}", gate.len(), up.len());
-    silu_mul_isa(Isa::best(), gate, up);
-}
-
-/// `gate = gelu(gate) * up`, GELU in its tanh form.
-pub fn gelu_tanh_mul(gate: &mut [f32], up: &[f32]) {
-    assert!(gate.len() == up.len(), "{} {}", gate.len(), up.len());
-    gelu_tanh_mul_isa(Isa::best(), gate, up);
-}
 
 /// `x = cap * tanh(x / cap)`.
 pub fn soft_cap(x: &mut [f32], cap: f32) {
