@@ -9,7 +9,7 @@ mod random;
 use std::time::Instant;
 
 use adit_kernels::{
-    AttentionRow, AttentionShape, KV_BLOCK, KvFormat, KvLayout, KvView, Pool, attention,
+    AttentionRow, AttentionShape, KV_BLOCK, KvFormat, KvLayout, KvView, Pool, Values, attention,
     attention_scratch_floats,
 };
 use random::{Random, activations};
@@ -44,19 +44,28 @@ fn main() {
     });
     println!("plain reading: {:.1} GB/s", (BYTES / 16) as f64 / read / 1e9);
     println!("{:28} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8}", "", "512", "4k", "16k", "32k", "at 0", "at 4k");
-    for (heads, kv_heads, dim) in [(9, 3, 64), (4, 1, 256), (32, 4, 128), (32, 8, 128), (16, 16, 128)] {
+    let (own, head) = (Values::Own, Values::HeadOfKey);
+    for (heads, kv_heads, dim, value_dim, values) in [
+        (9, 3, 64, 64, own),
+        (4, 1, 256, 256, own),
+        (32, 4, 128, 128, own),
+        (32, 8, 128, 128, own),
+        (16, 16, 128, 128, own),
+        (16, 1, 576, 512, head),
+        (128, 1, 576, 512, head),
+    ] {
         for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
             let name = format!("{heads} on {kv_heads} heads of {dim}, {format:?}");
             if only.as_ref().is_none_or(|only| name.contains(only)) {
                 print!("{name:28}");
-                let past = Past::new(heads, KvLayout { format, kv_heads, head_dim: dim, value_dim: dim });
+                let past = Past::new(heads, KvLayout { format, kv_heads, head_dim: dim, value_dim, values });
                 for depth in [512, 4096, 16384, 32768] {
                     let turns = ((1 << 23) / depth / heads).clamp(10, 200);
                     let bytes = depth / KV_BLOCK * past.block_bytes();
                     print!(" {:6.1}", bytes as f64 / past.seconds(&pool, 1, depth, turns) / 1e9);
                 }
                 for (depth, turns) in [(0, 20), (4096, 10)] {
-                    let multiply_adds = 512 * (2 * depth + 513) * heads * dim;
+                    let multiply_adds = 512 * (2 * depth + 513) * heads * (dim + value_dim) / 2;
                     let seconds = past.seconds(&pool, 512, depth + 512, turns);
                     print!(" {:8.1}", multiply_adds as f64 / seconds / 1e9);
                 }
@@ -77,18 +86,28 @@ struct Past {
 
 impl Past {
     fn new(heads: usize, layout: KvLayout) -> Past {
-        let KvLayout { kv_heads, head_dim, value_dim, .. } = layout;
+        let KvLayout { kv_heads, head_dim, value_dim, values: place, .. } = layout;
         let mut keys = vec![0; layout.key_block_bytes()];
         let mut values = vec![0; layout.value_block_bytes()];
         let x = activations(KV_BLOCK * kv_heads * head_dim, &mut Random(1));
         for (offset, x) in x.chunks(kv_heads * head_dim).enumerate() {
             layout.store_key(&mut keys, offset, x);
-            layout.store_value(&mut values, offset, x);
+            let x = &x[..kv_heads * value_dim];
+            layout.store_value(&mut values, offset, if place == Values::Own { x } else { &[] });
         }
         let count = BYTES / (keys.len() + values.len());
         let (scale, window, soft_cap) = (0.02, None, None);
         Past {
-            shape: AttentionShape { heads, kv_heads, head_dim, value_dim, scale, window, soft_cap },
+            shape: AttentionShape {
+                heads,
+                kv_heads,
+                head_dim,
+                value_dim,
+                values: place,
+                scale,
+                window,
+                soft_cap,
+            },
             layout,
             keys: keys.repeat(count),
             values: values.repeat(count),
@@ -103,8 +122,9 @@ impl Past {
     /// Seconds of a call for the last `rows` of `depth` positions, each turn in the next layer.
     fn seconds(&self, pool: &Pool, rows: usize, depth: usize, turns: usize) -> f64 {
         let kv = KvView { layout: self.layout, keys: &self.keys, values: &self.values };
-        let len = rows * self.shape.heads * self.shape.head_dim;
-        let (q, mut out) = (activations(len, &mut Random(2)), vec![0.0; len]);
+        let queries = rows * self.shape.heads;
+        let q = activations(queries * self.shape.head_dim, &mut Random(2));
+        let mut out = vec![0.0; queries * self.shape.value_dim];
         let mut scratch = vec![0.0; attention_scratch_floats(&self.shape, pool.threads(), depth)];
         let layers = self.blocks.len() / (depth / KV_BLOCK);
         seconds(turns, |turn| {

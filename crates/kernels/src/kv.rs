@@ -48,13 +48,28 @@ impl KvFormat {
     }
 }
 
+/// Where values are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Values {
+    /// Stored beside the keys.
+    #[default]
+    Own,
+    /// The first `value_dim` elements of their key: nothing more is stored. Latent attention in its
+    /// absorbed form, where a key is the latent and a rotated part.
+    HeadOfKey,
+}
+
 /// What one layer stores of a position.
+///
+/// DeepSeek-V3's latent, 576 elements and nothing else: `kv_heads: 1, head_dim: 512 + 64, value_dim: 512,
+/// values: Values::HeadOfKey`.
 #[derive(Clone, Copy, Debug)]
 pub struct KvLayout {
     pub format: KvFormat,
     pub kv_heads: usize,
     pub head_dim: usize,
     pub value_dim: usize,
+    pub values: Values,
 }
 
 impl KvLayout {
@@ -63,7 +78,7 @@ impl KvLayout {
         self.kv_heads * self.key_head_bytes()
     }
 
-    /// Bytes of a block's values: `[kv_heads][KV_BLOCK][value_dim]`.
+    /// Bytes of a block's values: `[kv_heads][KV_BLOCK][value_dim]`; none with [`Values::HeadOfKey`].
     pub fn value_block_bytes(&self) -> usize {
         self.kv_heads * self.value_head_bytes()
     }
@@ -73,7 +88,10 @@ impl KvLayout {
     }
 
     pub(crate) fn value_head_bytes(&self) -> usize {
-        KV_BLOCK * self.format.row_bytes(self.value_dim)
+        match self.values {
+            Values::Own => KV_BLOCK * self.format.row_bytes(self.value_dim),
+            Values::HeadOfKey => 0,
+        }
     }
 
     /// Stores the key `[kv_heads][head_dim]` of the position at `offset` in a block.
@@ -95,9 +113,14 @@ impl KvLayout {
         }
     }
 
-    /// Stores the value `[kv_heads][value_dim]` of the position at `offset` in a block.
+    /// Stores the value `[kv_heads][value_dim]` of the position at `offset` in a block. With
+    /// [`Values::HeadOfKey`] there is nothing to store, and `block` and `value` are empty.
     pub fn store_value(&self, block: &mut [u8], offset: usize, value: &[f32]) {
         assert!(block.len() == self.value_block_bytes() && offset < KV_BLOCK);
+        if self.values == Values::HeadOfKey {
+            assert!(value.is_empty(), "{} floats of values that are in their keys", value.len());
+            return;
+        }
         assert!(value.len() == self.kv_heads * self.value_dim, "{} floats of values", value.len());
         let row_bytes = self.format.row_bytes(self.value_dim);
         let heads = block.chunks_exact_mut(self.value_head_bytes());
@@ -239,7 +262,7 @@ mod tests {
             (KvFormat::Bf16, 77, 1.2e-2),
             (KvFormat::Q8_0, 96, 1.3e-2),
         ] {
-            let layout = KvLayout { format, kv_heads: 2, head_dim: dim, value_dim: dim };
+            let layout = KvLayout { format, kv_heads: 2, head_dim: dim, value_dim: dim, values: Values::Own };
             let x = values(KV_BLOCK * 2 * dim);
             let mut keys = vec![0xff; layout.key_block_bytes()];
             let mut block = vec![0xff; layout.value_block_bytes()];

@@ -34,7 +34,7 @@ pub use isa::Isa;
 pub use isa::{Avx2, Avx512};
 #[cfg(target_arch = "aarch64")]
 pub use isa::{Neon, NeonI8mm};
-pub use kv::{KEY_TILE, KV_BLOCK, KvFormat, KvLayout, KvView};
+pub use kv::{KEY_TILE, KV_BLOCK, KvFormat, KvLayout, KvView, Values};
 pub use matmul::{Job, Selection, matmul};
 pub use matrix::{Matrix, dequantize_row};
 pub use ops::{

@@ -12,7 +12,7 @@ use std::ops::Range;
 use adit_format::TensorType;
 use adit_kernels::{
     ActivationFormat, Activations, AttentionRow, AttentionShape, Isa, Job, KV_BLOCK, KvFormat, KvLayout,
-    KvView, Matrix, Pool, Selection, attention, attention_scratch_floats, matmul,
+    KvView, Matrix, Pool, Selection, Values, attention, attention_scratch_floats, matmul,
 };
 use random::{Random, activations};
 use weights::{KINDS, is_number, sub_scales, weights};
@@ -193,7 +193,8 @@ impl Store {
             for position in 0..positions {
                 let (block, offset) = (sequence[position / KV_BLOCK] as usize, position % KV_BLOCK);
                 let key = floats(layout.kv_heads * layout.head_dim);
-                let value = floats(layout.kv_heads * layout.value_dim);
+                let own = layout.values == Values::Own;
+                let value = floats(if own { layout.kv_heads * layout.value_dim } else { 0 });
                 layout.store_key(&mut keys[block * key_bytes..][..key_bytes], offset, &key);
                 layout.store_value(&mut values[block * value_bytes..][..value_bytes], offset, &value);
             }
@@ -212,13 +213,15 @@ fn any_shape(format: KvFormat, random: &mut Random) -> AttentionShape {
         }
     };
     let (head_dim, value_dim) = (dim(), dim());
+    let values = pick(random, &[Values::Own, Values::Own, Values::HeadOfKey]);
     let kv_heads = 1 + below(random, 3);
     let group = pick(random, &[1, 2, 3, 5, 8, 70]);
     AttentionShape {
         heads: kv_heads * group,
         kv_heads,
         head_dim,
-        value_dim,
+        value_dim: if values == Values::Own { value_dim } else { value_dim.min(head_dim) },
+        values,
         scale: pick(random, &[0.02, 0.125, 3.0, 100.0, -0.1]),
         window: pick(random, &[None, None, Some(1), Some(63), Some(65), Some(513)]),
         soft_cap: pick(random, &[None, None, Some(2.0)]),
@@ -235,7 +238,11 @@ fn random_attention_is_that_of_each_row_alone() {
         let AttentionShape { kv_heads, head_dim, value_dim, .. } = shape;
         let most = pick(random, &[70, 600, 1100]);
         let positions = 1 + below(random, most);
-        let store = Store::new(KvLayout { format, kv_heads, head_dim, value_dim }, positions, random);
+        let store = Store::new(
+            KvLayout { format, kv_heads, head_dim, value_dim, values: shape.values },
+            positions,
+            random,
+        );
         let most = pick(random, &[1, 4, 9, 30]);
         let rows: Vec<(usize, usize)> = {
             let (count, first) = (1 + below(random, most), below(random, positions));

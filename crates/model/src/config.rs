@@ -4,7 +4,7 @@
 //! writes them); what only one family has is read in that family's file. Knows nothing of tensors.
 
 use adit_format::{Metadata, Value};
-use adit_kernels::AttentionShape;
+use adit_kernels::{AttentionShape, Values};
 
 use crate::error::ModelError;
 use crate::families::Family;
@@ -151,6 +151,7 @@ impl Config {
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             value_dim: self.value_dim,
+            values: Values::Own,
             scale: self.attention_scale,
             window: self.windows[layer],
             soft_cap: None,

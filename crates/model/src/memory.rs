@@ -3,7 +3,7 @@
 //! Blocks are the unit of sharing and truncation; a lane is a list of them. Every layer uses the same
 //! block numbers, each in its own arena. Knows nothing of tokens or text.
 
-use adit_kernels::{KV_BLOCK, KvFormat, KvLayout, KvView};
+use adit_kernels::{KV_BLOCK, KvFormat, KvLayout, KvView, Values};
 use adit_pager::AlignedBuf;
 
 use crate::config::Config;
@@ -22,7 +22,7 @@ impl KvShape {
     pub fn new(config: &Config, format: KvFormat, context: usize, lanes: usize) -> KvShape {
         let Config { kv_heads, head_dim, value_dim, .. } = *config;
         KvShape {
-            layout: KvLayout { format, kv_heads, head_dim, value_dim },
+            layout: KvLayout { format, kv_heads, head_dim, value_dim, values: Values::Own },
             layers: config.layers,
             blocks: context.div_ceil(KV_BLOCK) * lanes,
         }

@@ -2,15 +2,17 @@
 //! are in [`super::lanes`].
 
 use std::arch::x86_64::*;
+use std::array::from_fn;
 use std::ops::Range;
 
-use super::lanes::{Lanes, vector_steps};
+use super::lanes::vector_steps;
+use super::registers::Lanes;
 use super::steps::{Steps, Stored};
 use crate::isa::Avx2;
 use crate::kv::KV_BLOCK;
 
 vector_steps! {
-    Avx2, "avx2,fma,f16c", 4,
+    Avx2, "avx2,fma,f16c", 4, [4, 4],
     [1, 4, 4], [2, 2, 2], [4, 1, 1]
 }
 
@@ -119,4 +121,43 @@ impl Lanes for Avx2 {
         // SAFETY: a prefetch reads nothing that the program sees and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
     }
+
+    #[inline(always)]
+    fn prefetch_far(self, address: *const u8) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+    }
+
+    #[inline(always)]
+    fn turn(self, x: [(__m256, __m256); 16]) -> [(__m256, __m256); 16] {
+        // Four squares of 8 x 8: those beside the diagonal change places.
+        // SAFETY: the token proves that the CPU has AVX2.
+        let square = |rows: [__m256; 8]| unsafe { turn_8(rows) };
+        let (first, last) = (|i: usize| x[i], |i: usize| x[i + 8]);
+        let (a, b) = (square(from_fn(|i| first(i).0)), square(from_fn(|i| last(i).0)));
+        let (c, d) = (square(from_fn(|i| first(i).1)), square(from_fn(|i| last(i).1)));
+        from_fn(|i| if i < 8 { (a[i], b[i]) } else { (c[i - 8], d[i - 8]) })
+    }
+}
+
+/// `out[i][j] = x[j][i]`
+#[inline]
+#[target_feature(enable = "avx2")]
+fn turn_8(x: [__m256; 8]) -> [__m256; 8] {
+    // Within each half first 4 rows x 4 elements are turned.
+    let mut y = x;
+    for i in [0, 4] {
+        let (a, b) = (_mm256_unpacklo_ps(x[i], x[i + 1]), _mm256_unpackhi_ps(x[i], x[i + 1]));
+        let (c, d) = (_mm256_unpacklo_ps(x[i + 2], x[i + 3]), _mm256_unpackhi_ps(x[i + 2], x[i + 3]));
+        y[i] = _mm256_shuffle_ps::<0b01_00_01_00>(a, c);
+        y[i + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(a, c);
+        y[i + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(b, d);
+        y[i + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(b, d);
+    }
+    let mut out = y;
+    for e in 0..4 {
+        out[e] = _mm256_permute2f128_ps::<0x20>(y[e], y[4 + e]);
+        out[4 + e] = _mm256_permute2f128_ps::<0x31>(y[e], y[4 + e]);
+    }
+    out
 }

@@ -4,13 +4,14 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::lanes::{Lanes, vector_steps};
+use super::lanes::vector_steps;
+use super::registers::Lanes;
 use super::steps::{Steps, Stored};
 use crate::isa::Avx512;
 use crate::kv::KV_BLOCK;
 
 vector_steps! {
-    Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c", 8,
+    Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c", 8, [16, 16],
     [1, 4, 4], [2, 4, 4], [4, 4, 4], [8, 2, 2]
 }
 
@@ -96,5 +97,42 @@ impl Lanes for Avx512 {
     fn prefetch(self, address: *const u8) {
         // SAFETY: a prefetch reads nothing that the program sees and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_far(self, address: *const u8) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+    }
+
+    #[inline(always)]
+    fn turn(self, x: [__m512; 16]) -> [__m512; 16] {
+        // SAFETY: the token proves that the CPU has AVX-512 F.
+        unsafe {
+            // Element j of row i stands at [i][j]; within each 128 bits first 4 rows x 4 elements are turned.
+            let mut y = x;
+            for i in (0..16).step_by(4) {
+                let (a, b) = (_mm512_unpacklo_ps(x[i], x[i + 1]), _mm512_unpackhi_ps(x[i], x[i + 1]));
+                let (c, d) = (_mm512_unpacklo_ps(x[i + 2], x[i + 3]), _mm512_unpackhi_ps(x[i + 2], x[i + 3]));
+                let wide = |x| _mm512_castps_pd(x);
+                y[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(wide(a), wide(c)));
+                y[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(wide(a), wide(c)));
+                y[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(wide(b), wide(d)));
+                y[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(wide(b), wide(d)));
+            }
+            // y[4 r + e] has in quarter q the elements 4 q + e of rows 4 r ..; now the quarters are turned.
+            let mut out = y;
+            for e in 0..4 {
+                let low = |a, b| _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+                let high = |a, b| _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
+                let (even, odd) = (low(y[e], y[4 + e]), high(y[e], y[4 + e]));
+                let (even_high, odd_high) = (low(y[8 + e], y[12 + e]), high(y[8 + e], y[12 + e]));
+                out[e] = low(even, even_high);
+                out[4 + e] = low(odd, odd_high);
+                out[8 + e] = high(even, even_high);
+                out[12 + e] = high(odd, odd_high);
+            }
+            out
+        }
     }
 }

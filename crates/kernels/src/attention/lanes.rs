@@ -7,33 +7,9 @@
 
 use std::ops::Range;
 
+use super::registers::Lanes;
 use super::steps::{LANES, Stored};
 use crate::kv::{KEY_TILE, KV_BLOCK, KvFormat, Q8_BYTES, Q8_TILE_BYTES};
-
-/// A register, or registers, of 16 floats. All methods must be inlined into functions that have the
-/// instruction set, of which `self` is the proof.
-pub trait Lanes: Copy {
-    type Floats: Copy;
-
-    fn splat(self, x: f32) -> Self::Floats;
-    fn load(self, x: &[f32; 16]) -> Self::Floats;
-    fn store(self, x: Self::Floats, out: &mut [f32; 16]);
-    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// `a * b + c`
-    fn fma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// The larger of each pair, `b` where `a` is NaN.
-    fn max(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// The largest lane of registers without NaN.
-    fn largest_lane(self, x: Self::Floats) -> f32;
-    fn f32s(self, bytes: &[u8; 64]) -> Self::Floats;
-    fn f16s(self, bytes: &[u8; 32]) -> Self::Floats;
-    fn bf16s(self, bytes: &[u8; 32]) -> Self::Floats;
-    fn i8s(self, bytes: &[u8; 16]) -> Self::Floats;
-    /// One f16 in all lanes.
-    fn splat_f16(self, bytes: &[u8; 2]) -> Self::Floats;
-    /// Has the line of `address` brought near, wherever it points.
-    fn prefetch(self, address: *const u8);
-}
 
 /// How a [`KvFormat`] is read.
 pub trait Element {
@@ -354,13 +330,20 @@ pub fn widen_values<L: Lanes, E: Element>(
 }
 
 /// Makes an instruction set's [`super::steps::Steps`] of its [`Lanes`]: the features, the most queries
-/// together, and for each number of queries how many tiles of keys and groups of columns go with it.
+/// together, how many positions and columns go with lanes of heads, and for each number of queries how many
+/// tiles of keys and groups of columns go with it.
 macro_rules! vector_steps {
-    ($isa:ident, $features:literal, $queries:literal, $([$b:literal, $t:literal, $c:literal]),+) => {
+    (
+        $isa:ident, $features:literal, $queries:literal, [$positions:literal, $columns:literal],
+        $([$b:literal, $t:literal, $c:literal]),+
+    ) => {
         const _: () = {
             use $crate::attention::lanes::{
                 Bf16, F16, F32, Q8, add_values, largest, score, widen_keys, widen_values,
             };
+            use $crate::attention::latent_lanes;
+            use $crate::attention::latent_steps::LatentSteps;
+            use $crate::attention::steps::LANES;
             use $crate::kv::KvFormat;
 
             #[target_feature(enable = $features)]
@@ -438,6 +421,31 @@ macro_rules! vector_steps {
                 }
             }
 
+            #[target_feature(enable = $features)]
+            fn score_lanes_wide(
+                isa: $isa,
+                keys: &[f32],
+                queries: &[[f32; LANES]],
+                positions: Range<usize>,
+                next: &[u8],
+                scores: &mut [[f32; LANES]; KV_BLOCK],
+            ) {
+                latent_lanes::score_lanes::<_, $positions>(isa, keys, queries, positions, next, scores);
+            }
+
+            #[target_feature(enable = $features)]
+            fn add_lanes_wide(
+                isa: $isa,
+                keys: &[f32],
+                dim: usize,
+                weights: &[[f32; LANES]; KV_BLOCK],
+                fades: &[f32; LANES],
+                positions: Range<usize>,
+                sums: &mut [[f32; LANES]],
+            ) {
+                latent_lanes::add_lanes::<_, $columns>(isa, keys, dim, weights, fades, positions, sums);
+            }
+
             impl Steps for $isa {
                 const QUERIES: usize = $queries;
 
@@ -477,6 +485,43 @@ macro_rules! vector_steps {
                 fn widen_values(&self, values: Stored<'_>, positions: Range<usize>, out: &mut [f32]) {
                     // SAFETY: the token proves that the CPU has the features.
                     unsafe { widen_values_wide(*self, values, positions, out) }
+                }
+            }
+
+            impl LatentSteps for $isa {
+                fn score_lanes(
+                    &self,
+                    keys: &[f32],
+                    queries: &[[f32; LANES]],
+                    positions: Range<usize>,
+                    next: &[u8],
+                    scores: &mut [[f32; LANES]; KV_BLOCK],
+                ) {
+                    // SAFETY: the token proves that the CPU has the features.
+                    unsafe { score_lanes_wide(*self, keys, queries, positions, next, scores) }
+                }
+
+                fn add_lanes(
+                    &self,
+                    keys: &[f32],
+                    dim: usize,
+                    weights: &[[f32; LANES]; KV_BLOCK],
+                    fades: &[f32; LANES],
+                    positions: Range<usize>,
+                    sums: &mut [[f32; LANES]],
+                ) {
+                    // SAFETY: the token proves that the CPU has the features.
+                    unsafe { add_lanes_wide(*self, keys, dim, weights, fades, positions, sums) }
+                }
+
+                #[inline(always)]
+                fn heads_to_lanes(&self, heads: &[&[f32]; LANES], out: &mut [[f32; LANES]]) {
+                    latent_lanes::heads_to_lanes(*self, heads, out);
+                }
+
+                #[inline(always)]
+                fn lanes_to_heads(&self, x: &[[f32; LANES]], heads: &mut [f32]) {
+                    latent_lanes::lanes_to_heads(*self, x, heads);
                 }
             }
         };

@@ -16,6 +16,7 @@
 //!   `sum = fma(next, b, sum * a)`, `a` and `b` being `exp` of the difference of either's largest score to
 //!   the larger one. So threads can share the past of a single row.
 //! * A sink is merged into the total alone, as a last segment of one position without a value.
+//! * Values at the head of their keys ([`Values::HeadOfKey`]) give the bits of the same values stored alone.
 //!
 //! A tile of work is one head of keys and values with some rows of one sequence, in all segments; where
 //! there are too few of those for all threads, with one segment.
@@ -26,17 +27,24 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
+mod latent;
+#[cfg(target_arch = "x86_64")]
+mod latent_lanes;
+mod latent_steps;
+#[cfg(target_arch = "x86_64")]
+mod registers;
 mod steps;
 mod tile;
 
 use std::ops::Range;
 
 use crate::isa::{Isa, per_isa};
-use crate::kv::{KV_BLOCK, KvView};
+use crate::kv::{KV_BLOCK, KvView, Values};
 use crate::math;
 use crate::pool::{Pool, Rows};
+use latent::Latent;
 use steps::{Portable, Steps};
-use tile::{Scratch, Tile};
+use tile::{Form, Scratch, Tile};
 
 /// Positions whose sums stand alone before they are merged.
 const SEGMENT: usize = 512;
@@ -55,6 +63,8 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     pub head_dim: usize,
     pub value_dim: usize,
+    /// [`Values::HeadOfKey`] is latent attention in its absorbed form: `value_dim` is at most `head_dim`.
+    pub values: Values,
     /// Factor on scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// A row at position p sees positions `(p - window, p]`.
@@ -115,7 +125,9 @@ pub fn attention<'a>(
     assert!(head_dim > 0 && value_dim > 0);
     let layout = &kv.layout;
     assert!(
-        [layout.kv_heads, layout.head_dim, layout.value_dim] == [kv_heads, head_dim, value_dim],
+        [layout.kv_heads, layout.head_dim, layout.value_dim] == [kv_heads, head_dim, value_dim]
+            && layout.values == shape.values
+            && (shape.values == Values::Own || value_dim <= head_dim),
         "{layout:?} for {shape:?}"
     );
     assert!(shape.window != Some(0), "a window of no positions");
@@ -281,6 +293,14 @@ impl Call<'_, '_> {
 
     #[inline(always)]
     fn attend_with<S: Steps>(&self, worker: usize, item: Item<'_>, steps: &S) {
+        match self.shape.values {
+            Values::Own => self.attend_as::<S, Scratch>(worker, item, steps),
+            Values::HeadOfKey => self.attend_as::<S, Latent>(worker, item, steps),
+        }
+    }
+
+    #[inline(always)]
+    fn attend_as<'s, S: Steps, F: Form<'s>>(&'s self, worker: usize, item: Item<'_>, steps: &S) {
         let Item { kv_head, rows, goal } = item;
         let AttentionShape { heads, kv_heads, head_dim, value_dim, .. } = *self.shape;
         let group = heads / kv_heads;
@@ -292,23 +312,23 @@ impl Call<'_, '_> {
         let blocks = (self.rows)(rows.start).blocks;
         let tile = Tile { shape: self.shape, kv: self.kv, kv_head, blocks, visible };
         // SAFETY: only this worker uses its scratch.
-        let mut scratch = Scratch::new(self.shape, unsafe { self.workers.row(worker) });
+        let mut form = F::new(self.shape, unsafe { self.workers.row(worker) });
         let head = |row: usize, head: usize| (rows.start + row) * heads + kv_head * group + head;
-        tile.load::<S>(|row, of_group| &self.q[head(row, of_group) * head_dim..][..head_dim], &mut scratch);
+        form.load(&tile, |row, of_group| &self.q[head(row, of_group) * head_dim..][..head_dim], steps);
         let segments = match goal {
             Goal::Whole(_) => segments(tile.span()),
             Goal::Part { segment, .. } => segment..segment + 1,
         };
         for segment in segments {
-            tile.segment(segment, &mut scratch, steps);
+            form.segment(&tile, segment, steps);
             for query in 0..tile.queries() {
                 let (row, of_group) = (query / group, query % group);
                 let mine = self::segments(visible[row].clone());
                 if !mine.contains(&segment) {
                     continue;
                 }
-                let merged = scratch.merged[query];
-                let (sums, state) = tile.result(query, &scratch);
+                let mut merged = *form.merged(&tile, query);
+                let (sums, state) = form.result(&tile, query);
                 match &goal {
                     Goal::Part { first, segments, results, .. } => {
                         let query = row * heads + kv_head * group + of_group;
@@ -321,7 +341,6 @@ impl Call<'_, '_> {
                         // SAFETY: rows of a head of keys and values are one item's alone.
                         let out = unsafe { outs.row((rows.start + row) * kv_heads + kv_head) };
                         let out = &mut out[of_group * value_dim..][..value_dim];
-                        let mut merged = merged;
                         if segment == mine.start {
                             out.copy_from_slice(sums);
                             merged = state;
@@ -331,7 +350,7 @@ impl Call<'_, '_> {
                         if segment + 1 == mine.end {
                             self.finish(kv_head * group + of_group, out, merged);
                         }
-                        scratch.merged[query] = merged;
+                        *form.merged(&tile, query) = merged;
                     }
                 }
             }

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::latent_steps::LatentSteps;
 use crate::kv::{KEY_TILE, KV_BLOCK, KvFormat, key_element, value_element};
 
 /// Floats that are computed together; sums of values are padded to a multiple of this.
@@ -35,7 +36,7 @@ impl<'a> Stored<'a> {
 
 /// What the queries of a group do with a block, for one instruction set. A group has 1, 2, 4 .. up to
 /// [`Steps::QUERIES`] queries; how many, the slices tell.
-pub trait Steps {
+pub trait Steps: LatentSteps {
     /// Most queries that share the registers.
     const QUERIES: usize;
 

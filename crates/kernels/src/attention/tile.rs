@@ -4,9 +4,9 @@
 use std::ops::Range;
 
 use super::steps::{LANES, Steps, Stored};
-use super::{AttentionShape, SEGMENT};
+use super::{AttentionShape, SEGMENT, latent};
 use crate::dot::add_lanes;
-use crate::kv::{KV_BLOCK, KvFormat, KvView};
+use crate::kv::{KV_BLOCK, KvFormat, KvView, Values};
 use crate::math;
 
 /// Queries (rows x heads of the group) that share what is read of a block, unless the group alone has more.
@@ -17,7 +17,33 @@ const WORTH_WIDENING: usize = 12;
 const TOGETHER_MAX: usize = 8;
 /// Floats in a cache line: what is read in registers starts at whole lines, because loads across two cost
 /// double.
-const ALIGNMENT: usize = 16;
+pub const ALIGNMENT: usize = 16;
+
+/// How a tile is computed: what is written between the lines, and the softmax over it.
+pub trait Form<'a>: Sized {
+    /// Cuts the scratch of a worker into its parts.
+    fn new(shape: &AttentionShape, floats: &'a mut [f32]) -> Self;
+
+    /// Scales the queries into their place: `q(row, head of the group)` is a head.
+    fn load<'q, S: Steps>(&mut self, tile: &Tile<'_>, q: impl Fn(usize, usize) -> &'q [f32], steps: &S);
+
+    /// Computes the positions of one segment from nothing.
+    fn segment<S: Steps>(&mut self, tile: &Tile<'_>, segment: usize, steps: &S);
+
+    /// The result of one query, `row * group + head of the group`, in the present segment: sums of values,
+    /// largest score, sum of weights.
+    fn result(&self, tile: &Tile<'_>, query: usize) -> (&[f32], [f32; 2]);
+
+    /// Largest score and sum of weights of the segments that are merged in the output.
+    fn merged(&mut self, tile: &Tile<'_>, query: usize) -> &mut [f32; 2];
+}
+
+/// What begins at a whole line. An aligner may give up in theory; then speed is lost, nothing else.
+#[inline(always)]
+pub fn aligned(floats: &mut [f32]) -> &mut [f32] {
+    let unaligned = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>());
+    &mut floats[unaligned.min(ALIGNMENT)..]
+}
 
 impl AttentionShape {
     pub(super) fn group(&self) -> usize {
@@ -26,7 +52,10 @@ impl AttentionShape {
 
     /// Most rows of a tile.
     pub(super) fn tile_rows(&self) -> usize {
-        (TILE_QUERIES / self.group()).max(1)
+        match self.values {
+            Values::Own => (TILE_QUERIES / self.group()).max(1),
+            Values::HeadOfKey => latent::tile_rows(self),
+        }
     }
 
     fn tile_queries(&self) -> usize {
@@ -39,6 +68,9 @@ impl AttentionShape {
 
     /// Floats that one worker needs: see [`Scratch`].
     pub(super) fn worker_floats(&self) -> usize {
+        if self.values == Values::HeadOfKey {
+            return latent::worker_floats(self);
+        }
         let query = self.head_dim + self.padded_value_dim() + KV_BLOCK + LANES + 2 + 2 + 2;
         let widened = KV_BLOCK * (self.head_dim + self.padded_value_dim());
         2 * ALIGNMENT + widened + (self.tile_queries() * query).next_multiple_of(ALIGNMENT)
@@ -66,17 +98,14 @@ pub struct Scratch<'a> {
     /// Positions that each query sees of the present block: start and end.
     seen: &'a mut [[u32; 2]],
     /// Largest score and sum of weights of the segments that are merged in the output.
-    pub merged: &'a mut [[f32; 2]],
+    merged: &'a mut [[f32; 2]],
 }
 
-impl<'a> Scratch<'a> {
+impl<'a> Form<'a> for Scratch<'a> {
     #[inline(always)]
-    pub fn new(shape: &AttentionShape, floats: &'a mut [f32]) -> Scratch<'a> {
-        let unaligned = floats.as_ptr().align_offset(ALIGNMENT * size_of::<f32>());
-        // An aligner may give up in theory; then speed is lost, nothing else.
-        let (_, floats) = floats.split_at_mut(unaligned.min(ALIGNMENT));
+    fn new(shape: &AttentionShape, floats: &'a mut [f32]) -> Scratch<'a> {
         let count = shape.tile_queries();
-        let (keys, floats) = floats.split_at_mut(KV_BLOCK * shape.head_dim);
+        let (keys, floats) = aligned(floats).split_at_mut(KV_BLOCK * shape.head_dim);
         let (values, floats) = floats.split_at_mut(KV_BLOCK * shape.padded_value_dim());
         let (weights, floats) = floats.split_at_mut(count * KV_BLOCK);
         let (sums, floats) = floats.split_at_mut(count * shape.padded_value_dim());
@@ -97,6 +126,46 @@ impl<'a> Scratch<'a> {
             seen: bytemuck::cast_slice_mut(seen),
             merged: &mut floats.as_chunks_mut().0[..count],
         }
+    }
+
+    #[inline(always)]
+    fn load<'q, S: Steps>(&mut self, tile: &Tile<'_>, q: impl Fn(usize, usize) -> &'q [f32], _: &S) {
+        let (group, head_dim) = (tile.shape.group(), tile.shape.head_dim);
+        let mut places = self.queries.chunks_exact_mut(head_dim);
+        for row in 0..tile.visible.len() {
+            for (head, out) in places.by_ref().take(group).enumerate() {
+                out.iter_mut().zip(q(row, head)).for_each(|(out, q)| *out = q * tile.shape.scale);
+            }
+        }
+        let behind = tile.queries().next_multiple_of(tile.together::<S>()) - tile.queries();
+        places.take(behind).for_each(|out| out.fill(0.0));
+    }
+
+    #[inline(always)]
+    fn segment<S: Steps>(&mut self, tile: &Tile<'_>, segment: usize, steps: &S) {
+        let padded_count = tile.queries().next_multiple_of(tile.together::<S>());
+        self.sums[..padded_count * tile.shape.padded_value_dim()].fill(0.0);
+        self.totals[..padded_count].fill([0.0; LANES]);
+        self.maxima[..padded_count].fill(f32::NEG_INFINITY);
+        let span = tile.span();
+        let first = span.start.max(segment * SEGMENT) / KV_BLOCK;
+        let end = span.end.min((segment + 1) * SEGMENT).div_ceil(KV_BLOCK);
+        for block in first..end {
+            tile.look(block, self);
+            tile.score(block, self, steps);
+            tile.add_values(block, self, steps);
+        }
+    }
+
+    #[inline(always)]
+    fn result(&self, tile: &Tile<'_>, query: usize) -> (&[f32], [f32; 2]) {
+        let sums = &self.sums[query * tile.shape.padded_value_dim()..][..tile.shape.value_dim];
+        (sums, [self.maxima[query], add_lanes(self.totals[query])])
+    }
+
+    #[inline(always)]
+    fn merged(&mut self, _: &Tile<'_>, query: usize) -> &mut [f32; 2] {
+        &mut self.merged[query]
     }
 }
 
@@ -129,48 +198,9 @@ impl Tile<'_> {
         self.queries().next_power_of_two().min(S::QUERIES)
     }
 
-    /// Scales the queries into their place: `q(row, head of the group)` is a head.
-    #[inline(always)]
-    pub fn load<'q, S: Steps>(&self, q: impl Fn(usize, usize) -> &'q [f32], scratch: &mut Scratch<'_>) {
-        let (group, head_dim) = (self.shape.group(), self.shape.head_dim);
-        let mut places = scratch.queries.chunks_exact_mut(head_dim);
-        for row in 0..self.visible.len() {
-            for (head, out) in places.by_ref().take(group).enumerate() {
-                out.iter_mut().zip(q(row, head)).for_each(|(out, q)| *out = q * self.shape.scale);
-            }
-        }
-        let behind = self.queries().next_multiple_of(self.together::<S>()) - self.queries();
-        places.take(behind).for_each(|out| out.fill(0.0));
-    }
-
-    /// The result of one query in the present segment: sums of values, largest score, sum of weights.
-    #[inline(always)]
-    pub fn result<'s>(&self, query: usize, scratch: &'s Scratch<'_>) -> (&'s [f32], [f32; 2]) {
-        let padded = self.shape.padded_value_dim();
-        let sums = &scratch.sums[query * padded..][..self.shape.value_dim];
-        (sums, [scratch.maxima[query], add_lanes(scratch.totals[query])])
-    }
-
-    /// Computes the positions of one segment from nothing.
-    #[inline(always)]
-    pub fn segment<S: Steps>(&self, segment: usize, scratch: &mut Scratch<'_>, steps: &S) {
-        let padded_count = self.queries().next_multiple_of(self.together::<S>());
-        scratch.sums[..padded_count * self.shape.padded_value_dim()].fill(0.0);
-        scratch.totals[..padded_count].fill([0.0; LANES]);
-        scratch.maxima[..padded_count].fill(f32::NEG_INFINITY);
-        let span = self.span();
-        let first = span.start.max(segment * SEGMENT) / KV_BLOCK;
-        let end = span.end.min((segment + 1) * SEGMENT).div_ceil(KV_BLOCK);
-        for block in first..end {
-            self.look(block, scratch);
-            self.score(block, scratch, steps);
-            self.add_values(block, scratch, steps);
-        }
-    }
-
     /// One head's keys of a block, with its values to come next.
     #[inline(always)]
-    fn keys(&self, block: usize) -> Stored<'_> {
+    pub fn keys(&self, block: usize) -> Stored<'_> {
         let (layout, place) = (&self.kv.layout, self.place(block));
         let bytes = &self.kv.keys[place * layout.key_head_bytes()..][..layout.key_head_bytes()];
         let next = self.kv.values.as_ptr().wrapping_add(place * layout.value_head_bytes());
