@@ -1,20 +1,14 @@
 //! Hyperparameters: the numbers of a model, read once from the metadata and checked.
 //!
-//! Knows metadata keys shared by all families (`{architecture}.key`, as llama.cpp's converter
-//! writes them); what only one family has is read in that family's file. Knows nothing of tensors.
+//! What layers have in common is written here for every layer; a family then changes what differs (see
+//! `families`). Knows nothing of tensors.
 
-use adit_format::{Metadata, Value};
+use adit_format::Metadata;
 use adit_kernels::{AttentionShape, Values};
 
 use crate::error::ModelError;
-use crate::families::Family;
-
-/// Limits that no published model comes near; a file beyond them is damaged or hostile, and the
-/// limits keep every later product of sizes inside 64 bits.
-const WIDTH_MAX: u32 = 1 << 20;
-const LAYERS_MAX: u32 = 4096;
-const HEADS_MAX: u32 = 4096;
-const EXPERTS_MAX: u32 = 4096;
+use crate::families::{Family, Gating, Normalise, Presence};
+use crate::keys::{EXPERTS_MAX, HEADS_MAX, Keys, LAYERS_MAX, WIDTH_MAX};
 
 /// How one kind of layer rotates its queries and keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +24,8 @@ pub struct Rope {
     pub magnitude: f32,
     /// Context length the model was first trained at; YaRN and long-rope compare against it.
     pub original_context: u32,
+    /// Whether the file's frequency factors apply.
+    pub factors: bool,
 }
 
 /// YaRN interpolation (arXiv:2309.00071), present when `rope.scaling.type` is `yarn`.
@@ -47,40 +43,132 @@ pub struct Experts {
     pub used: usize,
     /// Inner width of one expert.
     pub feed_forward: usize,
-    /// Factor on the normalised gate weights; 1 where the file names none.
+    /// Inner width of the expert that every token uses besides; 0 for none.
+    pub shared: usize,
+    pub gating: Gating,
+    /// Whether the weights of the picked are divided by their sum.
+    pub normalise: bool,
+    /// Factor on the gate weights; 1 where the file names none.
     pub weights_scale: f32,
+    pub groups: Option<ExpertGroups>,
 }
 
-/// Everything about a model's shape that is not in its tensors.
-#[derive(Debug, Clone)]
-pub struct Config {
-    pub family: &'static Family,
-    pub layers: usize,
-    /// Width of the residual stream.
-    pub width: usize,
+/// Group-limited routing (DeepSeek-V3): experts are picked from the best groups only, a group's score being
+/// the sum of its two best experts' scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// Groups of equally many experts.
+    pub count: usize,
+    /// Groups that may be picked from.
+    pub used: usize,
+}
+
+/// Attention over stored keys and values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionConfig {
     pub heads: usize,
     pub kv_heads: usize,
     /// Values in one query or key head.
     pub head_dim: usize,
     /// Values in one value head.
     pub value_dim: usize,
-    /// Inner width of a dense feed-forward block.
-    pub feed_forward: usize,
+    /// Where they are stored.
+    pub values: Values,
+    /// Factor on the query-key products.
+    pub scale: f32,
+    /// Attend to this many latest positions only.
+    pub window: Option<usize>,
+    /// `cap * tanh(score / cap)` on the scores.
+    pub soft_cap: Option<f32>,
+    /// Which of `Config::ropes` turns queries and keys; `None` for a layer without positions.
+    pub rope: Option<usize>,
+}
+
+impl AttentionConfig {
+    pub fn query_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    pub fn key_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    pub fn value_width(&self) -> usize {
+        self.kv_heads * self.value_dim
+    }
+
+    pub fn attended_width(&self) -> usize {
+        self.heads * self.value_dim
+    }
+
+    /// What the attention kernel needs to know.
+    pub fn shape(&self) -> AttentionShape {
+        AttentionShape {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            value_dim: self.value_dim,
+            values: self.values,
+            scale: self.scale,
+            window: self.window,
+            soft_cap: self.soft_cap,
+        }
+    }
+}
+
+/// The part of a layer in which positions see each other.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MixerConfig {
+    Attention(AttentionConfig),
+}
+
+impl MixerConfig {
+    /// Keys and values of plain attention, which every layer of this family has.
+    pub fn attention(&mut self) -> &mut AttentionConfig {
+        let MixerConfig::Attention(attention) = self;
+        attention
+    }
+}
+
+/// The part of a layer in which each position is alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeedForwardConfig {
+    /// One block of this inner width.
+    Dense { inner: usize },
+    /// Experts, as `Config::experts` describes them.
+    Routed,
+}
+
+/// One layer: a mixer, then a feed-forward block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerConfig {
+    pub mixer: MixerConfig,
+    pub feed_forward: FeedForwardConfig,
+}
+
+/// Everything about a model's shape that is not in its tensors.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub family: &'static Family,
+    pub layers: Vec<LayerConfig>,
+    /// Layers behind those, for predicting tokens ahead (multi-token prediction); not computed.
+    pub extra_layers: usize,
+    /// Width of the residual stream.
+    pub width: usize,
     pub vocabulary: usize,
     /// Context length the model was trained for.
     pub context_trained: usize,
     pub norm_epsilon: f32,
-    /// Factor on the query-key products.
-    pub attention_scale: f32,
     /// Factor on token embeddings.
     pub embedding_scale: f32,
+    /// Factor on what a block adds to the residual stream.
+    pub residual_scale: f32,
+    /// Factor on the final logits.
+    pub logit_scale: f32,
     /// `cap * tanh(logit / cap)` on the final logits.
     pub logit_soft_cap: Option<f32>,
-    pub rope: Rope,
-    /// The rotation of sliding-window layers where it differs.
-    pub rope_sliding: Option<Rope>,
-    /// Per layer: attend to this many latest positions only.
-    pub windows: Vec<Option<usize>>,
+    /// The rotations that layers use, by number.
+    pub ropes: Vec<Rope>,
     pub experts: Option<Experts>,
 }
 
@@ -95,210 +183,194 @@ impl Config {
         let keys = Keys { file, architecture: family.architecture, metadata };
 
         let width = keys.size("embedding_length", WIDTH_MAX)?;
-        let layers = keys.size("block_count", LAYERS_MAX)?;
-        let heads = keys.size("attention.head_count", HEADS_MAX)?;
-        let kv_heads = keys.size_or("attention.head_count_kv", HEADS_MAX, heads)?;
-        let head_dim = keys.size_or("attention.key_length", WIDTH_MAX, width / heads)?;
-        let value_dim = keys.size_or("attention.value_length", WIDTH_MAX, width / heads)?;
-        if head_dim == 0 || heads % kv_heads != 0 {
-            return Err(keys.bad(
-                "attention.head_count",
-                heads,
-                &format!("a multiple of {kv_heads} kv heads"),
-            ));
+        let (layers, extra_layers) = layer_counts(&keys)?;
+        let heads = keys.per_layer("attention.head_count", HEADS_MAX, layers)?;
+        let Some(heads) = heads else { return Err(keys.missing("attention.head_count", HEADS_MAX)) };
+        let kv_heads = keys.per_layer("attention.head_count_kv", HEADS_MAX, layers)?;
+        let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
+        let most_heads = heads.iter().copied().max().unwrap_or(0);
+        if most_heads == 0 {
+            return Err(keys.bad("attention.head_count", 0, "at least 1 in some layer"));
         }
-        let rope = keys.rope(head_dim)?;
-        let mut config = Config {
-            family,
-            layers,
-            width,
-            heads,
-            kv_heads,
+        let head_dim = keys.size_or("attention.key_length", WIDTH_MAX, width / most_heads)?;
+        let value_dim = keys.size_or("attention.value_length", WIDTH_MAX, width / most_heads)?;
+        if head_dim == 0 || value_dim == 0 {
+            return Err(keys.bad("attention.key_length", 0, "at least 1 value in a head"));
+        }
+        let attention = |layer: usize| AttentionConfig {
+            heads: heads[layer],
+            kv_heads: kv_heads[layer],
             head_dim,
             value_dim,
-            feed_forward: keys.size_or("feed_forward_length", WIDTH_MAX, 0)?,
+            values: Values::Own,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            window: None,
+            soft_cap: None,
+            rope: Some(0),
+        };
+        let experts = experts(&keys, family)?;
+        let dense = keys.per_layer("feed_forward_length", WIDTH_MAX, layers)?.unwrap_or(vec![0; layers]);
+        let leading_dense = match family.leading_dense {
+            true => keys.optional_size("leading_dense_block_count", LAYERS_MAX)?.unwrap_or(0),
+            false => 0,
+        };
+        let feed_forward = |layer: usize| match &experts {
+            Some(_) if layer >= leading_dense => FeedForwardConfig::Routed,
+            _ => FeedForwardConfig::Dense { inner: dense[layer] },
+        };
+        let layer = |layer| LayerConfig {
+            mixer: MixerConfig::Attention(attention(layer)),
+            feed_forward: feed_forward(layer),
+        };
+        let mut config = Config {
+            family,
+            layers: (0..layers).map(layer).collect(),
+            extra_layers,
+            width,
             vocabulary,
             context_trained: keys.size("context_length", u32::MAX)?,
-            norm_epsilon: keys.float("attention.layer_norm_rms_epsilon")?,
-            attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            norm_epsilon: keys.float(family.norm.epsilon_key())?,
             embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_scale: 1.0,
             logit_soft_cap: None,
-            rope,
-            rope_sliding: None,
-            windows: vec![None; layers],
-            experts: keys.experts()?,
+            ropes: vec![keys.rope(head_dim)?],
+            experts,
         };
         (family.details)(&keys, &mut config)?;
+        config.check(&keys)?;
         Ok(config)
     }
 
-    pub fn query_width(&self) -> usize {
-        self.heads * self.head_dim
-    }
-
-    pub fn key_width(&self) -> usize {
-        self.kv_heads * self.head_dim
-    }
-
-    pub fn value_width(&self) -> usize {
-        self.kv_heads * self.value_dim
-    }
-
-    /// What the attention kernel needs to know of layer `layer`.
-    pub fn attention_shape(&self, layer: usize) -> AttentionShape {
-        AttentionShape {
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            head_dim: self.head_dim,
-            value_dim: self.value_dim,
-            values: Values::Own,
-            scale: self.attention_scale,
-            window: self.windows[layer],
-            soft_cap: None,
-        }
-    }
-}
-
-/// Metadata seen through one architecture's prefix, with range checks.
-pub struct Keys<'a> {
-    pub file: &'a str,
-    pub architecture: &'static str,
-    pub metadata: &'a Metadata,
-}
-
-impl Keys<'_> {
-    pub fn name(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
-    }
-
-    pub fn bad(&self, key: &str, found: impl ToString, expected: &str) -> ModelError {
-        ModelError::BadMetadata {
-            file: self.file.to_string(),
-            key: self.name(key),
-            found: found.to_string(),
-            expected: expected.to_string(),
-        }
-    }
-
-    /// A required size in `1..=max`.
-    fn size(&self, key: &str, max: u32) -> Result<usize, ModelError> {
-        match self.optional_size(key, max)? {
-            Some(0) | None => Err(self.bad(key, "missing or 0", &format!("a whole number from 1 to {max}"))),
-            Some(value) => Ok(value),
-        }
-    }
-
-    fn size_or(&self, key: &str, max: u32, default: usize) -> Result<usize, ModelError> {
-        Ok(self.optional_size(key, max)?.filter(|&value| value > 0).unwrap_or(default))
-    }
-
-    /// Some converters write one number per layer; adit needs them to be the same in all layers.
-    pub fn optional_size(&self, key: &str, max: u32) -> Result<Option<usize>, ModelError> {
-        let name = self.name(key);
-        let value = match self.metadata.get(&name) {
-            Some(Value::Array(_)) => {
-                let values = self.metadata.u32s(&name)?.unwrap_or_default();
-                let first = values.first().copied();
-                if values.iter().any(|&value| Some(value) != first) {
-                    return Err(self.bad(
-                        key,
-                        "a list that differs by layer",
-                        "the same value in every layer",
-                    ));
-                }
-                first
-            }
-            _ => self.metadata.u32(&name)?,
-        };
-        match value {
-            Some(value) if value > max => Err(self.bad(key, value, &format!("at most {max}"))),
-            value => Ok(value.map(|value| value as usize)),
-        }
-    }
-
-    fn float(&self, key: &str) -> Result<f32, ModelError> {
-        self.optional_float(key)?.ok_or_else(|| self.bad(key, "missing", "a number"))
-    }
-
-    pub fn optional_float(&self, key: &str) -> Result<Option<f32>, ModelError> {
-        match self.metadata.f32(&self.name(key))? {
-            Some(value) if !value.is_finite() => Err(self.bad(key, value, "a finite number")),
-            value => Ok(value),
-        }
-    }
-
-    /// Keys as in llama.cpp's `llama_model_base::load_hparams`.
-    fn rope(&self, head_dim: usize) -> Result<Rope, ModelError> {
-        let dimensions = self.size_or("rope.dimension_count", WIDTH_MAX, head_dim)?;
-        if dimensions > head_dim || dimensions % 2 != 0 {
-            return Err(self.bad(
-                "rope.dimension_count",
-                dimensions,
-                &format!("even and at most {head_dim}"),
-            ));
-        }
-        let base = self.optional_float("rope.freq_base")?.unwrap_or(10000.0);
-        if base <= 0.0 {
-            return Err(self.bad("rope.freq_base", base, "a positive number"));
-        }
-        let factor = match self.optional_float("rope.scaling.factor")? {
-            Some(factor) => Some(factor),
-            None => self.optional_float("rope.scale_linear")?,
-        };
-        let kind_name = self.name("rope.scaling.type");
-        let kind = self.metadata.str(&kind_name)?.unwrap_or("linear");
-        let scale = match (kind, factor) {
-            (_, Some(factor)) if factor < 0.0 => {
-                return Err(self.bad("rope.scaling.factor", factor, "a positive number"));
-            }
-            ("none", _) | (_, None) => 1.0,
-            (_, Some(0.0)) => 1.0,
-            (_, Some(factor)) => 1.0 / factor,
-        };
-        let yarn = match kind {
-            "none" | "linear" | "longrope" => None,
-            "yarn" => Some(Yarn {
-                beta_fast: self.optional_float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
-                beta_slow: self.optional_float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
-            }),
-            other => return Err(self.bad("rope.scaling.type", other, "none, linear, yarn or longrope")),
-        };
-        for unknown in ["rope.scaling.yarn_log_multiplier", "rope.scaling.alpha"] {
-            if let Some(value) = self.optional_float(unknown)?.filter(|&value| value != 0.0) {
-                return Err(self.bad(
-                    unknown,
-                    value,
-                    "absent: adit does not know this scaling for this family",
+    /// What binding and the forward pass rely on.
+    fn check(&self, keys: &Keys<'_>) -> Result<(), ModelError> {
+        for layer in &self.layers {
+            let MixerConfig::Attention(attention) = &layer.mixer;
+            let (heads, kv_heads) = (attention.heads, attention.kv_heads);
+            if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 {
+                return Err(keys.bad(
+                    "attention.head_count",
+                    heads,
+                    &format!("a multiple of {kv_heads} kv heads"),
                 ));
             }
         }
-        let original = self.metadata.u32(&self.name("rope.scaling.original_context_length"))?;
-        let trained = self.metadata.u32(&self.name("context_length"))?;
-        let magnitude = self.optional_float("rope.scaling.attn_factor")?.unwrap_or(1.0);
-        let original_context = original.or(trained).unwrap_or(0);
-        Ok(Rope { base, scale, dimensions, yarn, magnitude, original_context })
+        Ok(())
     }
 
-    fn experts(&self) -> Result<Option<Experts>, ModelError> {
-        let count = self.size_or("expert_count", EXPERTS_MAX, 0)?;
-        if count == 0 {
-            return Ok(None);
-        }
-        let used = self.size("expert_used_count", EXPERTS_MAX)?;
-        if used > count {
-            return Err(self.bad("expert_used_count", used, &format!("at most expert_count, {count}")));
-        }
-        for unknown in ["expert_shared_count", "expert_shared_feed_forward_length", "expert_group_count"] {
-            if let Some(value) = self.optional_size(unknown, u32::MAX)?.filter(|&value| value > 0) {
-                return Err(self.bad(unknown, value, "absent: this family has no such part"));
-            }
-        }
-        let dense = self.size_or("feed_forward_length", WIDTH_MAX, 0)?;
-        let feed_forward = self.size_or("expert_feed_forward_length", WIDTH_MAX, dense)?;
-        let weights_scale = match self.optional_float("expert_weights_scale")? {
-            Some(scale) if scale != 0.0 => scale,
-            _ => 1.0,
-        };
-        Ok(Some(Experts { count, used, feed_forward, weights_scale }))
+    /// The plain attention of each layer, for families to change.
+    pub fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
+        self.layers.iter_mut().map(|layer| layer.mixer.attention())
     }
+
+    /// Adds a rotation; returns its number.
+    pub fn add_rope(&mut self, rope: Rope) -> usize {
+        self.ropes.push(rope);
+        self.ropes.len() - 1
+    }
+
+    /// The largest value of something over all layers with attention.
+    pub fn largest_attention(&self, of: impl Fn(&AttentionConfig) -> usize) -> usize {
+        let sizes = self.layers.iter().map(|layer| {
+            let MixerConfig::Attention(attention) = &layer.mixer;
+            of(attention)
+        });
+        sizes.max().unwrap_or(0)
+    }
+
+    /// Key and value size of a layer whose heads cannot be stored in runs of `len` values, if there is one.
+    pub fn kv_not_in_runs_of(&self, len: usize) -> Option<[usize; 2]> {
+        self.layers.iter().find_map(|layer| {
+            let MixerConfig::Attention(AttentionConfig { head_dim, value_dim, .. }) = layer.mixer;
+            let fits = head_dim.is_multiple_of(len) && value_dim.is_multiple_of(len);
+            (!fits).then_some([head_dim, value_dim])
+        })
+    }
+
+    /// The largest inner width of a feed-forward block, shared expert or expert.
+    pub fn largest_inner(&self) -> usize {
+        let dense = self.layers.iter().map(|layer| match layer.feed_forward {
+            FeedForwardConfig::Dense { inner } => inner,
+            FeedForwardConfig::Routed => 0,
+        });
+        let experts = self.experts.iter().map(|experts| experts.feed_forward.max(experts.shared));
+        dense.chain(experts).max().unwrap_or(0)
+    }
+}
+
+/// Layers that are computed, and those behind them for multi-token prediction.
+fn layer_counts(keys: &Keys<'_>) -> Result<(usize, usize), ModelError> {
+    const EXTRA: &str = "nextn_predict_layers";
+    let all = keys.size("block_count", LAYERS_MAX)?;
+    let extra = keys.optional_size(EXTRA, LAYERS_MAX)?.unwrap_or(0);
+    if extra >= all {
+        return Err(keys.bad(EXTRA, extra, &format!("fewer than block_count, {all}")));
+    }
+    Ok((all - extra, extra))
+}
+
+fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, ModelError> {
+    let count = keys.size_or("expert_count", EXPERTS_MAX, 0)?;
+    match family.experts {
+        Presence::Never if count > 0 => {
+            return Err(keys.bad("expert_count", count, "0 or absent: this family has no experts"));
+        }
+        Presence::Always if count == 0 => return Err(keys.missing("expert_count", EXPERTS_MAX)),
+        _ if count == 0 => return Ok(None),
+        _ => {}
+    }
+    let used = keys.size("expert_used_count", EXPERTS_MAX)?;
+    if used > count {
+        return Err(keys.bad("expert_used_count", used, &format!("at most expert_count, {count}")));
+    }
+    let router = &family.router;
+    let dense = keys.optional_size("feed_forward_length", WIDTH_MAX).ok().flatten().unwrap_or(0);
+    let feed_forward = keys.size_or("expert_feed_forward_length", WIDTH_MAX, dense)?;
+    let shared = if router.shared { shared_width(keys, feed_forward)? } else { 0 };
+    let gating = match keys.optional_size("expert_gating_func", u32::MAX)? {
+        None | Some(0) => router.gating,
+        Some(number) => Gating::of_number(number)
+            .ok_or_else(|| keys.bad("expert_gating_func", number, "1 (softmax), 2 (sigmoid), 3 or 4"))?,
+    };
+    let normalise = match router.normalise {
+        Normalise::Always => true,
+        Normalise::Never => false,
+        Normalise::AsFileSays => keys.metadata.bool(&keys.name("expert_weights_norm"))?.unwrap_or(false),
+    };
+    let weights_scale = match keys.optional_float("expert_weights_scale")? {
+        Some(scale) if scale != 0.0 => scale,
+        _ => 1.0,
+    };
+    let groups = expert_groups(keys, count, used)?;
+    Ok(Some(Experts { count, used, feed_forward, shared, gating, normalise, weights_scale, groups }))
+}
+
+/// The inner width of all shared experts together: they are stored as one.
+fn shared_width(keys: &Keys<'_>, feed_forward: usize) -> Result<usize, ModelError> {
+    let one = keys.size_or("expert_shared_feed_forward_length", WIDTH_MAX, 0)?;
+    match (one, keys.optional_size("expert_shared_count", EXPERTS_MAX)?) {
+        (0, count) => Ok(feed_forward.saturating_mul(count.unwrap_or(0))),
+        (one, _) => Ok(one),
+    }
+}
+
+fn expert_groups(keys: &Keys<'_>, experts: usize, picked: usize) -> Result<Option<ExpertGroups>, ModelError> {
+    const COUNT: &str = "expert_group_count";
+    const USED: &str = "expert_group_used_count";
+    let count = keys.optional_size(COUNT, EXPERTS_MAX)?.unwrap_or(0);
+    if count <= 1 {
+        return Ok(None);
+    }
+    let used = keys.optional_size(USED, EXPERTS_MAX)?.unwrap_or(0);
+    if !experts.is_multiple_of(count) {
+        return Err(keys.bad(COUNT, count, &format!("a divisor of expert_count, {experts}")));
+    }
+    if used == 0 || used > count || used * (experts / count) < picked {
+        return Err(keys.bad(
+            USED,
+            used,
+            &format!("1 to {count} groups that hold {picked} experts or more together"),
+        ));
+    }
+    Ok(Some(ExpertGroups { count, used }))
 }

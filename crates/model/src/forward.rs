@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use adit_format::TensorType;
 use adit_kernels::{
-    AttentionRow, RopeTable, add, attention, gelu_tanh_mul, rms_norm, rms_norm_heads, rms_norm_in_place,
-    rope_heads, scale, silu_mul, soft_cap,
+    Activations, RopeTable, add, add_scaled, gelu_tanh_mul, rms_norm, rms_norm_in_place, scale, silu_mul,
+    soft_cap, swiglu_oai,
 };
 
-use crate::config::Config;
+use crate::config::{Config, MixerConfig};
 use crate::error::ModelError;
 use crate::families::Activation;
 use crate::linear::Linear;
@@ -21,8 +21,12 @@ use crate::moe;
 use crate::observe::Observer;
 use crate::scout::Scouts;
 use crate::scratch::{LOGIT_ROWS_MAX, Scratch};
-use crate::weights::{FeedForward, Layer, Projection, Vector, Weights};
+use crate::weights::{Dense, FeedForward, Layer, Mixer, Vector, Weights};
 use adit_pager::Pager;
+
+/// Constants of gpt-oss's activation (its reference implementation, `swiglu`).
+const SWIGLU_OAI_ALPHA: f32 = 1.702;
+const SWIGLU_OAI_LIMIT: f32 = 7.0;
 
 /// One token of one lane in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,18 +38,13 @@ pub struct Row {
     pub wants_logits: bool,
 }
 
-/// How queries and keys rotate, per kind of layer.
-pub(crate) struct Rotations {
-    pub full: RopeTable,
-    pub sliding: Option<RopeTable>,
-}
-
 /// Everything a step reads or writes besides its rows.
 pub(crate) struct Pass<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights,
     pub linear: Linear<'a>,
-    pub rotations: &'a Rotations,
+    /// The rotations that layers use, by number.
+    pub rotations: &'a [RopeTable],
     pub memory: &'a mut Memory,
     pub scratch: &'a mut Scratch,
     pub pager: Option<&'a mut Pager>,
@@ -65,7 +64,7 @@ impl Pass<'_> {
         let last = self.weights.layers.len() - 1;
         let mut count = rows.len();
         for (index, layer) in self.weights.layers.iter().enumerate() {
-            self.attention_block(index, layer, rows);
+            self.mixer_block(index, layer, rows);
             if index == last {
                 // Keys and values are stored; from here on only rows that want logits matter.
                 count = self.keep_wanted(rows);
@@ -102,98 +101,24 @@ impl Pass<'_> {
     }
 
     fn rotate_angles(&mut self, rows: &[Row]) {
-        let dimensions = self.config.rope.dimensions;
-        let fill = |table: &RopeTable, angles: &mut [f32]| {
-            for (row, out) in rows.iter().zip(angles.chunks_exact_mut(dimensions)) {
+        for (table, angles) in self.rotations.iter().zip(&mut self.scratch.angles) {
+            for (row, out) in rows.iter().zip(angles.chunks_exact_mut(table.n_rot())) {
                 table.angles(row.position, out);
             }
-        };
-        fill(&self.rotations.full, &mut self.scratch.angles);
-        if let Some(table) = &self.rotations.sliding {
-            fill(table, &mut self.scratch.angles_sliding);
         }
     }
 
-    /// hidden += post_norm(attention(norm(hidden)))
-    fn attention_block(&mut self, index: usize, layer: &Layer, rows: &[Row]) {
+    /// hidden += post_norm(mixer(norm(hidden)))
+    fn mixer_block(&mut self, index: usize, layer: &Layer, rows: &[Row]) {
         let Pass { config, linear, scratch, .. } = self;
         let count = rows.len();
-        let kinds = [layer.query.weight.kind, layer.key.weight.kind, layer.value.weight.kind];
-        load_normed(config, linear, layer.attention_norm, scratch, 0..count, &kinds);
-        linear.project(
-            &scratch.input,
-            count,
-            [
-                (layer.query, &mut scratch.query),
-                (layer.key, &mut scratch.key),
-                (layer.value, &mut scratch.value),
-            ],
-        );
-        self.norm_and_rotate_heads(index, layer, count);
-        self.remember(index, rows);
-        self.attend(index, rows);
-        let Pass { config, linear, scratch, .. } = self;
-        let attended = config.heads * config.value_dim;
-        linear.load(
-            &mut scratch.input,
-            &scratch.attended,
-            count,
-            attended,
-            &[layer.attention_output.weight.kind],
-        );
-        linear.project(&scratch.input, count, [(layer.attention_output, &mut scratch.normed)]);
-        self.add_block(layer.post_attention_norm, count);
-    }
-
-    fn norm_and_rotate_heads(&mut self, index: usize, layer: &Layer, count: usize) {
-        let Pass { config, linear, scratch, .. } = self;
-        let (head_dim, dimensions) = (config.head_dim, config.rope.dimensions);
-        let (epsilon, style) = (config.norm_epsilon, config.family.rope_style);
-        let angles = match config.windows[index] {
-            Some(_) if config.rope_sliding.is_some() => &scratch.angles_sliding,
-            _ => &scratch.angles,
-        };
-        let sides = [
-            (&mut scratch.query, config.query_width(), layer.query_norm),
-            (&mut scratch.key, config.key_width(), layer.key_norm),
-        ];
-        for (values, row_len, norm) in sides {
-            let norm = linear.optional_vector(norm);
-            linear.pool.rows(&mut values[..count * row_len], row_len, |row, heads| {
-                if let Some(norm) = norm {
-                    rms_norm_heads(heads, norm, epsilon);
-                }
-                rope_heads(heads, head_dim, &angles[row * dimensions..(row + 1) * dimensions], style);
-            });
+        load_normed(config, linear, layer.mixer_norm, scratch, 0..count, &layer.mixer.input_kinds());
+        match (&config.layers[index].mixer, &layer.mixer) {
+            (MixerConfig::Attention(config), Mixer::Attention(weights)) => {
+                self.attention(index, config, weights, rows);
+            }
         }
-    }
-
-    fn remember(&mut self, index: usize, rows: &[Row]) {
-        let (key_width, value_width) = (self.config.key_width(), self.config.value_width());
-        for (at, row) in rows.iter().enumerate() {
-            let key = &self.scratch.key[at * key_width..(at + 1) * key_width];
-            let value = &self.scratch.value[at * value_width..(at + 1) * value_width];
-            self.memory.store(index, row.lane, row.position, key, value);
-        }
-    }
-
-    fn attend(&mut self, index: usize, rows: &[Row]) {
-        let config = self.config;
-        let shape = config.attention_shape(index);
-        let (query_width, attended_width) = (config.query_width(), config.heads * config.value_dim);
-        let memory = &*self.memory;
-        let count = rows.len();
-        attention(
-            self.linear.pool,
-            &shape,
-            None,
-            &self.scratch.query[..count * query_width],
-            count,
-            &|at| AttentionRow { position: rows[at].position, blocks: memory.blocks(rows[at].lane) },
-            &memory.view(index),
-            &mut self.scratch.attention,
-            &mut self.scratch.attended[..count * attended_width],
-        );
+        self.add_block(layer.post_mixer_norm, count);
     }
 
     /// hidden += post_norm(feed_forward(norm(hidden)))
@@ -201,10 +126,14 @@ impl Pass<'_> {
         let weights = self.weights;
         let layer = &weights.layers[index];
         match &layer.feed_forward {
-            FeedForward::Dense { gate, up, down } => {
-                self.dense(layer.feed_forward_norm, [*gate, *up, *down], count);
+            FeedForward::Dense(block) => {
+                let Pass { config, linear, scratch, .. } = self;
+                let kinds = [block.gate.weight.kind, block.up.weight.kind];
+                load_normed(config, linear, layer.feed_forward_norm, scratch, 0..count, &kinds);
+                let Scratch { input, gate, up, inner, normed, .. } = &mut **scratch;
+                dense(config.family.activation, *linear, block, count, input, (gate, up, inner), normed);
             }
-            routed => {
+            FeedForward::Routed(routed) => {
                 let Pass { config, linear, scratch, .. } = self;
                 let pager = self.pager.as_deref_mut().expect("models with routed layers have a pager");
                 let observer = self.observer.as_deref_mut();
@@ -218,20 +147,6 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// normed = down(activation(gate(x)) * up(x)) of x = norm(hidden)
-    fn dense(&mut self, norm: Vector, [gate, up, down]: [Projection; 3], count: usize) {
-        let Pass { config, linear, scratch, .. } = self;
-        let inner = config.feed_forward;
-        load_normed(config, linear, norm, scratch, 0..count, &[gate.weight.kind, up.weight.kind]);
-        linear.project(&scratch.input, count, [(gate, &mut scratch.gate), (up, &mut scratch.up)]);
-        let (activation, up_rows) = (config.family.activation, &scratch.up);
-        let kinds = [down.weight.kind];
-        linear.fill(&mut scratch.inner, &mut scratch.gate, [count, inner], &kinds, |row, gate| {
-            activate(activation, gate, &up_rows[row * inner..(row + 1) * inner]);
-        });
-        linear.project(&scratch.inner, count, [(down, &mut scratch.normed)]);
-    }
-
     /// hidden += post_norm(normed), the norm being optional
     fn add_block(&mut self, post_norm: Option<Vector>, count: usize) {
         let Pass { config, linear, scratch, .. } = self;
@@ -242,9 +157,13 @@ impl Pass<'_> {
             let block = &mut scratch.normed[..count * width];
             linear.pool.rows(block, width, |_, row| rms_norm_in_place(row, norm, epsilon));
         }
-        let block = &scratch.normed;
+        let (block, factor) = (&scratch.normed, config.residual_scale);
         linear.pool.rows(&mut scratch.hidden[..count * width], width, |row, hidden| {
-            add(hidden, &block[row * width..(row + 1) * width]);
+            let block = &block[row * width..(row + 1) * width];
+            match factor {
+                1.0 => add(hidden, block),
+                factor => add_scaled(hidden, block, factor),
+            }
         });
     }
 
@@ -258,9 +177,13 @@ impl Pass<'_> {
             let kinds = [weights.output.weight.kind];
             load_normed(config, linear, weights.output_norm, scratch, first..first + len, &kinds);
             linear.project(&scratch.input, len, [(weights.output, &mut scratch.logits)]);
-            if let Some(cap) = config.logit_soft_cap {
+            let (factor, cap) = (config.logit_scale, config.logit_soft_cap);
+            if factor != 1.0 || cap.is_some() {
                 let logits = &mut scratch.logits[..len * vocabulary];
-                linear.pool.rows(logits, vocabulary, |_, row| soft_cap(row, cap));
+                linear.pool.rows(logits, vocabulary, |_, row| {
+                    scale(row, factor);
+                    cap.iter().for_each(|&cap| soft_cap(row, cap));
+                });
             }
             for (row, logits) in wanted.by_ref().zip(scratch.logits.chunks_exact(vocabulary)).take(len) {
                 on_logits(row, logits);
@@ -286,10 +209,30 @@ pub(crate) fn load_normed(
     });
 }
 
+/// out = down(activation(gate(x)) * up(x)) of the rows x in `input`
+pub(crate) fn dense(
+    activation: Activation,
+    linear: Linear<'_>,
+    block: &Dense,
+    count: usize,
+    input: &Activations,
+    (gate, up, inner): (&mut [f32], &mut [f32], &mut Activations),
+    out: &mut [f32],
+) {
+    linear.project(input, count, [(block.gate, &mut *gate), (block.up, &mut *up)]);
+    let width = block.gate.weight.rows;
+    let kinds = [block.down.weight.kind];
+    linear.fill(inner, gate, [count, width], &kinds, |row, gate| {
+        activate(activation, gate, &up[row * width..(row + 1) * width]);
+    });
+    linear.project(inner, count, [(block.down, out)]);
+}
+
 /// gate = activation(gate) * up
 pub(crate) fn activate(activation: Activation, gate: &mut [f32], up: &[f32]) {
     match activation {
         Activation::Silu => silu_mul(gate, up),
         Activation::GeluTanh => gelu_tanh_mul(gate, up),
+        Activation::SwigluOai => swiglu_oai(gate, up, SWIGLU_OAI_ALPHA, SWIGLU_OAI_LIMIT),
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! Knows tokens as numbers only; text, sampling and conversations are the engine's.
 
+mod attention;
 mod config;
 mod error;
 mod families;
 mod forward;
 mod guard;
+mod keys;
 mod linear;
 pub mod machine;
 mod memory;
@@ -15,6 +17,7 @@ mod model;
 mod moe;
 mod observe;
 mod plan;
+mod router;
 mod scout;
 mod scratch;
 mod weights;

@@ -5,7 +5,7 @@
 
 use adit_format::TensorType;
 use adit_kernels::{
-    ActivationFormat, Activations, Job, Matrix, Pool, Selection, activation_format, add, matmul,
+    ActivationFormat, Activations, Job, Matrix, Pool, Selection, activation_format, add, matmul, scale,
 };
 use adit_pager::Backbone;
 
@@ -20,10 +20,7 @@ pub(crate) struct Linear<'a> {
 
 impl<'a> Linear<'a> {
     pub fn vector(&self, vector: Vector) -> &'a [f32] {
-        let bytes = self.backbone.bytes(vector.handle);
-        let values = bytemuck::try_cast_slice(bytes).expect("vectors were bound at a multiple of 4 bytes");
-        assert_eq!(values.len(), vector.len);
-        values
+        &floats(self.backbone.bytes(vector.handle))[vector.first..vector.first + vector.len]
     }
 
     pub fn optional_vector(&self, vector: Option<Vector>) -> Option<&'a [f32]> {
@@ -31,7 +28,7 @@ impl<'a> Linear<'a> {
     }
 
     pub fn matrix(&self, tensor: Tensor) -> Matrix<'a> {
-        matrix(tensor.kind, tensor.rows, tensor.cols, self.backbone.bytes(tensor.handle))
+        matrix(tensor.kind, tensor.first_row, tensor.rows, tensor.cols, self.backbone.bytes(tensor.handle))
     }
 
     /// Prepares `rows` rows of `cols` values for products with weights of these kinds.
@@ -60,14 +57,17 @@ impl<'a> Linear<'a> {
         input.fill(self.pool, &mut values[..rows * cols], rows, cols, &formats[..len], fill);
     }
 
-    /// `out[row] = weight * input[row] + bias` for several weights that share an input.
+    /// `out[row] = weight * input[row] * scale + bias` for several weights that share an input.
     pub fn project<const N: usize>(
         &self,
         input: &Activations,
         rows: usize,
         targets: [(Projection, &mut [f32]); N],
     ) {
-        let biases = targets.each_ref().map(|(projection, _)| self.optional_vector(projection.bias));
+        let after = targets.each_ref().map(|(projection, _)| {
+            let factor = projection.scale.map_or(1.0, |scale| self.vector(scale)[0]);
+            (factor, self.optional_vector(projection.bias))
+        });
         let all = Selection::Run { first: 0, count: rows };
         let mut jobs = targets.map(|(projection, out)| {
             let out = &mut out[..rows * projection.weight.rows];
@@ -79,10 +79,14 @@ impl<'a> Linear<'a> {
             }
         });
         matmul(self.pool, input, &mut jobs);
-        for (job, bias) in jobs.iter_mut().zip(biases) {
-            if let Some(bias) = bias {
-                self.pool.rows(job.out, job.out_stride, |_, row| add(row, bias));
+        for (job, (factor, bias)) in jobs.iter_mut().zip(after) {
+            if factor == 1.0 && bias.is_none() {
+                continue;
             }
+            self.pool.rows(job.out, job.out_stride, |_, row| {
+                scale(row, factor);
+                bias.iter().for_each(|bias| add(row, bias));
+            });
         }
     }
 
@@ -93,7 +97,8 @@ impl<'a> Linear<'a> {
         rows: Selection<'b>,
         out: &'b mut [f32],
     ) -> Job<'b> {
-        Job { weights: matrix(shape.kind, shape.rows, shape.cols, bytes), rows, out, out_stride: shape.rows }
+        let ExpertMatrix { kind, first_row, rows: out_stride, cols, .. } = shape;
+        Job { weights: matrix(kind, first_row, out_stride, cols, bytes), rows, out, out_stride }
     }
 
     pub fn run(&self, input: &Activations, jobs: &mut [Job<'_>]) {
@@ -115,6 +120,14 @@ fn formats_of(kinds: &[TensorType]) -> ([ActivationFormat; 4], usize) {
     (formats, len)
 }
 
-fn matrix(kind: TensorType, rows: usize, cols: usize, bytes: &[u8]) -> Matrix<'_> {
+/// `rows` rows from `first_row` on of a matrix whose rows lie in `bytes` one behind the other.
+fn matrix(kind: TensorType, first_row: usize, rows: usize, cols: usize, bytes: &[u8]) -> Matrix<'_> {
+    let row_bytes = cols / kind.block_len() * kind.block_bytes();
+    let bytes = &bytes[first_row * row_bytes..(first_row + rows) * row_bytes];
     Matrix::new(kind, rows, cols, bytes).expect("shapes and sizes were checked when the weight was bound")
+}
+
+/// f32 values as they lie in a file.
+pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
+    bytemuck::try_cast_slice(bytes).expect("vectors were bound at a multiple of 4 bytes")
 }

@@ -3,47 +3,60 @@
 //! Blocks are the unit of sharing and truncation; a lane is a list of them. Every layer uses the same
 //! block numbers, each in its own arena. Knows nothing of tokens or text.
 
-use adit_kernels::{KV_BLOCK, KvFormat, KvLayout, KvView, Values};
+use adit_kernels::{KV_BLOCK, KvFormat, KvLayout, KvView};
 use adit_pager::AlignedBuf;
 
-use crate::config::Config;
+use crate::config::{AttentionConfig, Config, LayerConfig, MixerConfig};
 use crate::error::ModelError;
 
 /// The shape of the key-value memory; its size in bytes is a term of the plan.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct KvShape {
-    pub layout: KvLayout,
-    pub layers: usize,
+    /// What each layer stores of a position.
+    pub layouts: Vec<KvLayout>,
     pub blocks: usize,
 }
 
 impl KvShape {
     /// Room for `lanes` sequences of `context` positions.
     pub fn new(config: &Config, format: KvFormat, context: usize, lanes: usize) -> KvShape {
-        let Config { kv_heads, head_dim, value_dim, .. } = *config;
+        let layout = |layer: &LayerConfig| match &layer.mixer {
+            MixerConfig::Attention(attention) => {
+                let AttentionConfig { kv_heads, head_dim, value_dim, values, .. } = *attention;
+                KvLayout { format, kv_heads, head_dim, value_dim, values }
+            }
+        };
         KvShape {
-            layout: KvLayout { format, kv_heads, head_dim, value_dim, values: Values::Own },
-            layers: config.layers,
+            layouts: config.layers.iter().map(layout).collect(),
             blocks: context.div_ceil(KV_BLOCK) * lanes,
         }
     }
 
     /// Bytes of one position in all layers.
     pub fn position_bytes(&self) -> usize {
-        self.layers * (self.layout.key_block_bytes() + self.layout.value_block_bytes()) / KV_BLOCK
+        let block = |layout: &KvLayout| layout.key_block_bytes() + layout.value_block_bytes();
+        self.layouts.iter().map(block).sum::<usize>() / KV_BLOCK
     }
 
     pub fn bytes(&self) -> usize {
-        self.layers * (self.layer_keys_bytes() + self.layer_values_bytes())
+        self.keys_bytes() + self.values_bytes()
     }
 
-    fn layer_keys_bytes(&self) -> usize {
-        self.blocks * self.layout.key_block_bytes()
+    fn keys_bytes(&self) -> usize {
+        self.blocks * self.layouts.iter().map(KvLayout::key_block_bytes).sum::<usize>()
     }
 
-    fn layer_values_bytes(&self) -> usize {
-        self.blocks * self.layout.value_block_bytes()
+    fn values_bytes(&self) -> usize {
+        self.blocks * self.layouts.iter().map(KvLayout::value_block_bytes).sum::<usize>()
     }
+}
+
+/// Where a layer's blocks lie.
+struct Arena {
+    layout: KvLayout,
+    /// Bytes of all layers before it.
+    keys: usize,
+    values: usize,
 }
 
 /// One sequence: the blocks that hold its positions `0..len`.
@@ -54,7 +67,9 @@ struct Lane {
 
 /// The key-value memory of all lanes.
 pub struct Memory {
-    shape: KvShape,
+    arenas: Vec<Arena>,
+    /// Blocks of every layer.
+    blocks: usize,
     keys: AlignedBuf,
     values: AlignedBuf,
     lanes: Vec<Lane>,
@@ -63,12 +78,20 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(shape: KvShape, context: usize, lanes: usize) -> Result<Memory, ModelError> {
+    pub fn new(shape: &KvShape, context: usize, lanes: usize) -> Result<Memory, ModelError> {
         let table = context.div_ceil(KV_BLOCK);
+        let (mut keys, mut values) = (0, 0);
+        let arena = |&layout: &KvLayout| {
+            let arena = Arena { layout, keys, values };
+            keys += shape.blocks * layout.key_block_bytes();
+            values += shape.blocks * layout.value_block_bytes();
+            arena
+        };
         Ok(Memory {
-            shape,
-            keys: AlignedBuf::new(shape.layers * shape.layer_keys_bytes())?,
-            values: AlignedBuf::new(shape.layers * shape.layer_values_bytes())?,
+            arenas: shape.layouts.iter().map(arena).collect(),
+            blocks: shape.blocks,
+            keys: AlignedBuf::new(shape.keys_bytes())?,
+            values: AlignedBuf::new(shape.values_bytes())?,
             lanes: (0..lanes).map(|_| Lane { blocks: Vec::with_capacity(table), len: 0 }).collect(),
             free: (0..shape.blocks as u32).rev().collect(),
             context,
@@ -114,24 +137,21 @@ impl Memory {
 
     /// Stores the key and value (`kv_heads * head_dim` values each) of one position.
     pub(crate) fn store(&mut self, layer: usize, lane: usize, position: usize, key: &[f32], value: &[f32]) {
-        let KvShape { layout, blocks, .. } = self.shape;
-        let block = layer * blocks + self.lanes[lane].blocks[position / KV_BLOCK] as usize;
-        let (keys, values) = (layout.key_block_bytes(), layout.value_block_bytes());
-        layout.store_key(&mut self.keys[block * keys..(block + 1) * keys], position % KV_BLOCK, key);
-        layout.store_value(
-            &mut self.values[block * values..(block + 1) * values],
-            position % KV_BLOCK,
-            value,
-        );
+        let Arena { layout, keys, values } = &self.arenas[layer];
+        let block = self.lanes[lane].blocks[position / KV_BLOCK] as usize;
+        let bytes = layout.key_block_bytes();
+        layout.store_key(&mut self.keys[keys + block * bytes..][..bytes], position % KV_BLOCK, key);
+        let bytes = layout.value_block_bytes();
+        layout.store_value(&mut self.values[values + block * bytes..][..bytes], position % KV_BLOCK, value);
     }
 
     /// One layer's keys and values, for the attention kernel.
     pub(crate) fn view(&self, layer: usize) -> KvView<'_> {
-        let (keys, values) = (self.shape.layer_keys_bytes(), self.shape.layer_values_bytes());
+        let Arena { layout, keys, values } = &self.arenas[layer];
         KvView {
-            layout: self.shape.layout,
-            keys: &self.keys[layer * keys..(layer + 1) * keys],
-            values: &self.values[layer * values..(layer + 1) * values],
+            layout: *layout,
+            keys: &self.keys[*keys..keys + self.blocks * layout.key_block_bytes()],
+            values: &self.values[*values..values + self.blocks * layout.value_block_bytes()],
         }
     }
 }

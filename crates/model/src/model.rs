@@ -14,7 +14,7 @@ use adit_pager::{Backbone, FileSet, IoOptions, Pager, PagerStats};
 use crate::config::{Config, Rope};
 use crate::error::ModelError;
 use crate::families::Family;
-use crate::forward::{Pass, Rotations, Row};
+use crate::forward::{Pass, Row};
 use crate::guard::{Guard, GuardStats, Slots};
 use crate::linear::Linear;
 use crate::memory::Memory;
@@ -23,7 +23,7 @@ use crate::observe::Observer;
 use crate::plan::{FileSizes, Plan, Request};
 use crate::scout::{Scout, ScoutReport, Scouts};
 use crate::scratch::Scratch;
-use crate::weights::{FeedForward, Vector, Weights, file_name};
+use crate::weights::{Vector, Weights, file_name};
 pub use warm::{ExpertPlace, Heat};
 
 /// As many threads as a worker pool takes; a machine with more processors leaves the rest idle.
@@ -60,9 +60,7 @@ impl Blueprint {
 
     /// The memory sum for this request.
     pub fn plan(&self, request: &Request) -> Result<Plan, ModelError> {
-        let (head_dim, value_dim, block) =
-            (self.config.head_dim, self.config.value_dim, request.kv.block_len());
-        if !head_dim.is_multiple_of(block) || !value_dim.is_multiple_of(block) {
+        if let Some([head_dim, value_dim]) = self.config.kv_not_in_runs_of(request.kv.block_len()) {
             return Err(ModelError::KvFormat { format: "q8_0", head_dim, value_dim });
         }
         let (files, groups) = (&self.files, &self.weights.groups);
@@ -137,7 +135,7 @@ pub struct Model {
     plan: Plan,
     pool: Pool,
     backbone: Backbone,
-    rotations: Rotations,
+    rotations: Box<[RopeTable]>,
     pager: Option<Pager>,
     memory: Memory,
     scratch: Scratch,
@@ -172,11 +170,9 @@ impl Model {
         let pool = Pool::new(plan.threads);
         let backbone = Backbone::load(&files, &weights.extents, progress)?;
         let linear = Linear { pool: &pool, backbone: &backbone };
-        let rotations = Rotations {
-            full: rope_table(&config, &config.rope, &weights, linear, plan.context),
-            sliding: config.rope_sliding.as_ref().map(|rope| plain_table(rope, None)),
-        };
-        let memory = Memory::new(plan.kv, plan.context, plan.lanes)?;
+        let rotations = config.ropes.iter().map(|rope| rope_table(rope, &weights, linear, plan.context));
+        let rotations = rotations.collect();
+        let memory = Memory::new(&plan.kv, plan.context, plan.lanes)?;
         let scratch = Scratch::new(&config, &weights, plan.step_shape());
         let scouts = Scouts::new(&config, &weights, plan.scouts);
         let groups = std::mem::take(&mut weights.groups);
@@ -250,7 +246,7 @@ impl Model {
             return Vec::new();
         };
         let routed = self.weights.layers.iter().enumerate().filter_map(|(layer, weights)| {
-            let FeedForward::Routed { group, .. } = weights.feed_forward else { return None };
+            let group = weights.feed_forward.routed()?.group;
             let bytes: u64 = (0..experts.count as u32).map(|expert| pager.read_bytes(group, expert)).sum();
             let bytes = bytes.div_ceil(experts.count as u64);
             Some(ExpertLayer { layer, experts: experts.count, used: experts.used, bytes })
@@ -342,21 +338,12 @@ impl Model {
     }
 }
 
-/// The full-context rotation, with whatever frequency factors the file carries.
-fn rope_table(
-    config: &Config,
-    rope: &Rope,
-    weights: &Weights,
-    linear: Linear<'_>,
-    context: usize,
-) -> RopeTable {
+/// A rotation, with whatever frequency factors the file carries for it.
+fn rope_table(rope: &Rope, weights: &Weights, linear: Linear<'_>, context: usize) -> RopeTable {
     let factors = &weights.rope_factors;
-    let beyond = context > config.rope.original_context as usize;
+    let beyond = context > rope.original_context as usize;
     let chosen: Option<Vector> = factors.fixed.or(if beyond { factors.long } else { factors.short });
-    plain_table(rope, linear.optional_vector(chosen))
-}
-
-fn plain_table(rope: &Rope, factors: Option<&[f32]>) -> RopeTable {
+    let chosen = linear.optional_vector(chosen.filter(|_| rope.factors));
     let plain = RopeScaling {
         freq_scale: rope.scale,
         attn_factor: rope.magnitude,
@@ -369,5 +356,5 @@ fn plain_table(rope: &Rope, factors: Option<&[f32]>) -> RopeTable {
         }
         None => plain,
     };
-    RopeTable::new(rope.dimensions, rope.base, &scaling, factors)
+    RopeTable::new(rope.dimensions, rope.base, &scaling, chosen)
 }

@@ -6,76 +6,82 @@
 
 use std::ops::Range;
 
-use adit_kernels::{Selection, add_scaled, softmax, top_k};
-use adit_pager::{Pager, Ready, TOGETHER_MAX};
+use adit_kernels::{Selection, add, add_scaled, scale, sigmoid};
+use adit_pager::{Pager, Parts, Ready, TOGETHER_MAX};
 
 use crate::config::{Config, Experts};
 use crate::error::ModelError;
-use crate::forward::{activate, load_normed};
-use crate::linear::Linear;
+use crate::forward::{activate, dense, load_normed};
+use crate::linear::{Linear, floats};
 use crate::observe::{Observer, Routing};
+use crate::router::Gate;
 use crate::scratch::Scratch;
-use crate::weights::{ExpertMatrix, FeedForward, Projection, Vector};
+use crate::weights::{ExpertMatrix, Routed, SharedExpert, Vector};
 
-/// Smallest sum that picked weights are divided by (as llama.cpp: the smallest normal f16).
-const WEIGHT_SUM_MIN: f32 = 6.103_515_6e-5;
-/// Parts of an expert in its pager group.
-const GATE: usize = 0;
-const UP: usize = 1;
-const DOWN: usize = 2;
-
-/// normed = sum over picks of weight * expert(norm(hidden))
+/// normed = sum over picks of weight * expert(x) + shared expert(x), x = norm(hidden)
 pub(crate) fn feed_forward(
     config: &Config,
     linear: Linear<'_>,
     scratch: &mut Scratch,
     (pager, mut observer): (&mut Pager, Option<&mut (dyn Observer + 'static)>),
-    (norm, layer): (Vector, &FeedForward),
+    (norm, layer): (Vector, &Routed),
     count: usize,
 ) -> Result<(), ModelError> {
-    let FeedForward::Routed { router, group, gate, up, down } = layer else {
-        unreachable!("dense blocks are computed by the forward pass");
-    };
     let experts = config.experts.as_ref().expect("a routed layer comes with the experts' numbers");
-    load_normed(config, &linear, norm, scratch, 0..count, &[router.kind, gate.kind, up.kind]);
-    let projection = Projection { weight: *router, bias: None };
-    linear.project(&scratch.input, count, [(projection, &mut scratch.router)]);
-    pick_experts(experts, scratch, count);
+    load_normed(config, &linear, norm, scratch, 0..count, &layer.input_kinds());
+    linear.project(&scratch.input, count, [(layer.router.into(), &mut scratch.router)]);
+    pick_experts(experts, Gate::new(experts, linear, layer), scratch, count);
     group_by_expert(experts, scratch, count);
     if let Some(observer) = &mut observer {
-        tell(*observer, experts, scratch, pager, *group, count);
+        tell(*observer, experts, scratch, pager, layer.group, count);
+    }
+    if let Some(shared) = &layer.shared {
+        shared_expert(config, linear, scratch, shared, count);
     }
 
     let waited_ns = pager.wait_ns();
     let members = std::mem::take(&mut scratch.members);
-    let mut visit = Visit { config, linear, scratch, matrices: [*gate, *up, *down], placed: 0 };
-    let streamed = pager.stream(*group, &members, |ready| {
+    let mut visit = Visit { config, linear, scratch, layer, placed: 0 };
+    let streamed = pager.stream(layer.group, &members, |ready| {
         visit.run(&members, ready);
         Ok::<(), ModelError>(())
     });
     scratch.members = members;
     streamed?;
-    combine(config, linear, scratch, experts.used, count);
+    combine(config, linear, scratch, experts.used, layer.shared.is_some(), count);
     if let Some(observer) = observer {
         observer.streamed(pager.wait_ns() - waited_ns);
     }
     Ok(())
 }
 
-/// Softmax over the router's logits, top-k, weights normalised to sum 1 and scaled.
-fn pick_experts(experts: &Experts, scratch: &mut Scratch, count: usize) {
+/// Each row's experts in order of score, and their weights.
+fn pick_experts(experts: &Experts, gate: Gate<'_>, scratch: &mut Scratch, count: usize) {
     let rows = scratch.router[..count * experts.count].chunks_exact_mut(experts.count);
     let picked = scratch.picked.chunks_exact_mut(experts.used);
-    for ((probabilities, picked), weights) in
+    for ((scores, picked), weights) in
         rows.zip(picked).zip(scratch.pick_weights.chunks_exact_mut(experts.used))
     {
-        softmax(probabilities);
-        top_k(probabilities, picked);
-        let sum: f32 = picked.iter().map(|&expert| probabilities[expert as usize]).sum();
-        for (weight, &expert) in weights.iter_mut().zip(&*picked) {
-            *weight = probabilities[expert as usize] / sum.max(WEIGHT_SUM_MIN) * experts.weights_scale;
-        }
+        gate.pick(scores, &mut scratch.scores, picked);
+        gate.weigh(scores, picked, weights);
     }
+}
+
+/// shared = gate * block(x) of the expert that every row uses
+fn shared_expert(
+    config: &Config,
+    linear: Linear<'_>,
+    scratch: &mut Scratch,
+    shared: &SharedExpert,
+    count: usize,
+) {
+    let Scratch { input, gate, up, inner, shared: out, shared_gates, .. } = scratch;
+    dense(config.family.activation, linear, &shared.block, count, input, (gate, up, inner), out);
+    let Some(weight) = shared.gate else { return };
+    linear.project(input, count, [(weight.into(), shared_gates)]);
+    sigmoid(&mut shared_gates[..count]);
+    let (width, gates) = (config.width, &*shared_gates);
+    linear.pool.rows(&mut out[..count * width], width, |row, out| scale(out, gates[row]));
 }
 
 /// Counting sort of the picks by expert; `members` becomes the union, ascending.
@@ -129,8 +135,7 @@ struct Visit<'a> {
     config: &'a Config,
     linear: Linear<'a>,
     scratch: &'a mut Scratch,
-    /// Gate, up and down.
-    matrices: [ExpertMatrix; 3],
+    layer: &'a Routed,
     /// Outputs written so far.
     placed: usize,
 }
@@ -138,7 +143,7 @@ struct Visit<'a> {
 impl Visit<'_> {
     /// Computes the experts in `ready`, as many at a time as the scratch has rows for.
     fn run(&mut self, members: &[u32], mut ready: &[Ready<'_>]) {
-        let room = self.scratch.gate.len() / self.matrices[GATE].rows;
+        let room = self.scratch.gate.len() / self.layer.gate.rows;
         while !ready.is_empty() {
             let (mut experts, mut rows) = (0, 0);
             while experts < ready.len() {
@@ -163,7 +168,7 @@ impl Visit<'_> {
 
     /// Computes experts that meet `rows` rows together; their outputs come behind those before them.
     fn run_together(&mut self, members: &[u32], ready: &[Ready<'_>], rows: usize) {
-        let [gate, up, down] = self.matrices;
+        let Routed { gate, up, down, .. } = self.layer;
         let width = self.config.width;
         // Behind the last expert the last stands again, with no rows.
         let pairs: [_; TOGETHER_MAX] = std::array::from_fn(|at| match ready.get(at) {
@@ -171,38 +176,70 @@ impl Visit<'_> {
             None => 0..0,
         });
         let parts = |at: usize| ready[at.min(ready.len() - 1)].parts;
+        // The expert that a row of this round belongs to.
+        let expert_of = |row: usize| {
+            let mut behind = row;
+            let mut at = 0;
+            while behind >= pairs[at].len() {
+                behind -= pairs[at].len();
+                at += 1;
+            }
+            (parts(at), members[ready[at].index] as usize)
+        };
         let scratch = &mut *self.scratch;
 
         let (mut gates, mut ups) = (&mut scratch.gate[..], &mut scratch.up[..]);
         let mut jobs: [_; 2 * TOGETHER_MAX] = std::array::from_fn(|at| {
             let (at, is_up) = (at / 2, at % 2 == 1);
-            let (shape, part, outs) = if is_up { (up, UP, &mut ups) } else { (gate, GATE, &mut gates) };
+            let (shape, outs) = if is_up { (up, &mut ups) } else { (gate, &mut gates) };
             let out = split_off(outs, pairs[at].len() * shape.rows);
             let rows = Selection::Listed(&scratch.pair_rows[pairs[at].clone()]);
-            Linear::expert_job(shape, parts(at).part(part), rows, out)
+            Linear::expert_job(*shape, parts(at).part(shape.part), rows, out)
         });
         self.linear.run(&scratch.input, &mut jobs[..2 * ready.len()]);
 
+        if up.needs_more() {
+            let out = &mut scratch.up[..rows * up.rows];
+            self.linear.pool.rows(out, up.rows, |row, out| finish(self.linear, up, expert_of(row), out));
+        }
         let (activation, ups) = (self.config.family.activation, &scratch.up);
         let shape = [rows, gate.rows];
         self.linear.fill(&mut scratch.inner, &mut scratch.gate, shape, &[down.kind], |row, gate_row| {
+            if gate.needs_more() {
+                finish(self.linear, gate, expert_of(row), gate_row);
+            }
             activate(activation, gate_row, &ups[row * gate.rows..(row + 1) * gate.rows]);
         });
 
         let mut first = 0;
-        let mut outs = &mut scratch.expert_outputs[self.placed * width..];
+        let outputs = &mut scratch.expert_outputs[self.placed * width..][..rows * width];
+        let mut outs = &mut *outputs;
         let mut jobs: [_; TOGETHER_MAX] = std::array::from_fn(|at| {
             let count = pairs[at].len();
             let rows = Selection::Run { first, count };
             first += count;
-            Linear::expert_job(down, parts(at).part(DOWN), rows, split_off(&mut outs, count * width))
+            let out = split_off(&mut outs, count * width);
+            Linear::expert_job(*down, parts(at).part(down.part), rows, out)
         });
         self.linear.run(&scratch.inner, &mut jobs[..ready.len()]);
+        if down.needs_more() {
+            self.linear.pool.rows(outputs, width, |row, out| finish(self.linear, down, expert_of(row), out));
+        }
 
         for pair in pairs.into_iter().flatten() {
             scratch.places[scratch.pair_picks[pair] as usize] = self.placed as u32;
             self.placed += 1;
         }
+    }
+}
+
+/// What comes after an expert's product: its factor and its bias.
+fn finish(linear: Linear<'_>, matrix: &ExpertMatrix, (parts, expert): (Parts<'_>, usize), out: &mut [f32]) {
+    if let Some(factors) = matrix.scale {
+        scale(out, linear.vector(factors)[expert]);
+    }
+    if let Some(bias) = matrix.bias {
+        add(out, &floats(parts.part(bias.part))[bias.first..bias.first + matrix.rows]);
     }
 }
 
@@ -213,15 +250,25 @@ fn split_off<'a>(rest: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     first
 }
 
-/// Sums each row's picks in rank order.
-fn combine(config: &Config, linear: Linear<'_>, scratch: &mut Scratch, used: usize, count: usize) {
+/// Sums each row's picks in rank order, then adds the shared expert.
+fn combine(
+    config: &Config,
+    linear: Linear<'_>,
+    scratch: &mut Scratch,
+    used: usize,
+    has_shared: bool,
+    count: usize,
+) {
     let width = config.width;
-    let Scratch { normed, expert_outputs, pick_weights, places, .. } = scratch;
+    let Scratch { normed, expert_outputs, pick_weights, places, shared, .. } = scratch;
     linear.pool.rows(&mut normed[..count * width], width, |row, out| {
         out.fill(0.0);
         for pick in row * used..(row + 1) * used {
             let place = places[pick] as usize;
             add_scaled(out, &expert_outputs[place * width..(place + 1) * width], pick_weights[pick]);
+        }
+        if has_shared {
+            add(out, &shared[row * width..(row + 1) * width]);
         }
     });
 }

@@ -220,7 +220,7 @@ impl Plan {
                     request.context,
                     request.lanes,
                     kv.position_bytes(),
-                    kv.layers
+                    kv.layouts.len()
                 ),
             ),
             term(
@@ -350,8 +350,7 @@ impl Needs<'_> {
             advice += ", or give a shorter context with -c";
         }
         let runs = KvFormat::Q8_0.block_len();
-        let fit_runs =
-            [self.config.head_dim, self.config.value_dim].iter().all(|dim| dim.is_multiple_of(runs));
+        let fit_runs = self.config.kv_not_in_runs_of(runs).is_none();
         if request.kv != KvFormat::Q8_0 && fit_runs {
             advice += ", or --kv q8_0";
         }

@@ -8,15 +8,15 @@
 
 use std::time::Instant;
 
-use adit_kernels::top_k;
 use adit_pager::{HintAccount, Pager};
 
 use crate::config::Config;
 use crate::forward::{Row, load_normed};
 use crate::linear::Linear;
 use crate::observe::Observer;
+use crate::router::Gate;
 use crate::scratch::Scratch;
-use crate::weights::{FeedForward, Layer, Projection, Weights};
+use crate::weights::{Layer, Weights};
 
 /// Who makes hints. The number is its account with the pager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Scouts {
         let places = if count > 0 { TOKENS } else { 0 };
         Scouts {
             set,
-            first: weights.layers.iter().position(|layer| layer.feed_forward.group().is_some()),
+            first: weights.layers.iter().position(|layer| layer.feed_forward.routed().is_some()),
             used,
             tokens: vec![NOBODY; places],
             experts: vec![0; places * used],
@@ -125,7 +125,7 @@ impl Scouts {
         (pager, mut observer): (&mut Pager, Option<&mut (dyn Observer + 'static)>),
         (later, rows): (&[Layer], &[Row]),
     ) {
-        let is_routed = |layer: &&Layer| layer.feed_forward.group().is_some();
+        let is_routed = |layer: &&Layer| layer.feed_forward.routed().is_some();
         // In the last layer only rows that want logits go on: one of a prompt's many, or none.
         let whole =
             if rows.iter().all(|row| row.wants_logits) { later } else { &later[..later.len().max(1) - 1] };
@@ -141,13 +141,13 @@ impl Scouts {
             }
             let count = rows.len();
             let start = Instant::now();
-            let FeedForward::Routed { router, group, .. } = &layer.feed_forward else {
+            let (Some(routed), Some(experts)) = (layer.feed_forward.routed(), &config.experts) else {
                 unreachable!("only routed layers are left");
             };
+            let (router, group) = (&routed.router, &routed.group);
             load_normed(config, linear, layer.feed_forward_norm, scratch, 0..count, &[router.kind]);
-            let projection = Projection { weight: *router, bias: None };
-            linear.project(&scratch.input, count, [(projection, &mut scratch.router)]);
-            self.rank(&scratch.router[..count * self.votes.len()], &mut scratch.picked);
+            linear.project(&scratch.input, count, [((*router).into(), &mut scratch.router)]);
+            self.rank(Gate::new(experts, *linear, routed), scratch, count);
             pager.hint(scout as usize, *group, &self.ranked);
             if let Some(observer) = &mut observer {
                 observer.predicted(*group, scout, &self.ranked);
@@ -156,13 +156,14 @@ impl Scouts {
         }
     }
 
-    /// Orders the experts that rows of logits pick: by the number of rows, or for one row by its logits.
-    fn rank(&mut self, logits: &[f32], picked: &mut [u32]) {
+    /// Orders the experts that rows of logits pick: by the number of rows, or for one row by their scores.
+    fn rank(&mut self, gate: Gate<'_>, scratch: &mut Scratch, count: usize) {
+        let Scratch { router, scores, picked, .. } = scratch;
         let picked = &mut picked[..self.used];
         self.ranked.clear();
         self.votes.fill(0);
-        for row in logits.chunks_exact(self.votes.len()) {
-            top_k(row, picked);
+        for row in router.chunks_exact_mut(self.votes.len()).take(count) {
+            gate.pick(row, scores, picked);
             for &expert in &*picked {
                 if self.votes[expert as usize] == 0 {
                     self.ranked.push(expert);
@@ -170,7 +171,7 @@ impl Scouts {
                 self.votes[expert as usize] += 1;
             }
         }
-        if logits.len() > self.votes.len() {
+        if count > 1 {
             let votes = &self.votes;
             self.ranked.sort_unstable_by_key(|&expert| std::cmp::Reverse(votes[expert as usize]));
         }

@@ -2,11 +2,10 @@
 //!
 //! Sized once for the largest step; a step borrows it and allocates nothing.
 
-use adit_format::TensorType;
 use adit_kernels::{ActivationFormat, Activations, activation_format, attention_scratch_floats};
 
-use crate::config::Config;
-use crate::weights::{FeedForward, Weights};
+use crate::config::{AttentionConfig, Config};
+use crate::weights::Weights;
 
 /// Rows whose logits are computed in one go; more than that are taken in turns.
 pub const LOGIT_ROWS_MAX: usize = 16;
@@ -38,12 +37,12 @@ pub(crate) struct Scratch {
     pub gate: Vec<f32>,
     /// as `gate`
     pub up: Vec<f32>,
-    /// rows x rope dimensions: cosine and sine pairs of each row's position
-    pub angles: Vec<f32>,
-    /// the same for sliding-window layers; empty where they rotate alike
-    pub angles_sliding: Vec<f32>,
-    /// rows x experts: the router's logits, then probabilities
+    /// for each rotation, rows x its dimensions: cosine and sine pairs of each row's position
+    pub angles: Vec<Vec<f32>>,
+    /// rows x experts: the router's logits, then scores
     pub router: Vec<f32>,
+    /// experts: the scores of one row that experts are picked by
+    pub scores: Vec<f32>,
     /// rows x used: each row's experts in order of probability; the place in this order is a pick's rank
     pub picked: Vec<u32>,
     /// rows x used: the weight of each pick in the row's sum
@@ -61,6 +60,10 @@ pub(crate) struct Scratch {
     pub expert_outputs: Vec<f32>,
     /// rows x used: row of each pick's output in `expert_outputs`
     pub places: Vec<u32>,
+    /// rows x width, where there are shared experts: their output
+    pub shared: Vec<f32>,
+    /// rows: the shared experts' gates
+    pub shared_gates: Vec<f32>,
     /// Activations of a block's input, in the formats that weights ask for.
     pub input: Activations,
     /// Activations of a feed-forward block's inner values.
@@ -103,27 +106,29 @@ impl Scratch {
 
     fn carve(config: &Config, weights: &Weights, shape: StepShape, memory: &mut Carver) -> Scratch {
         let StepShape { rows, context, threads } = shape;
-        let (width, attended) = (config.width, config.heads * config.value_dim);
-        let (experts, used, inner) = match &config.experts {
-            Some(experts) => (experts.count, experts.used, experts.feed_forward),
-            None => (0, 0, config.feed_forward),
+        let width = config.width;
+        let attended = config.largest_attention(AttentionConfig::attended_width);
+        let inner = config.largest_inner();
+        let (experts, used, shared) = match &config.experts {
+            Some(experts) => (experts.count, experts.used, experts.shared > 0),
+            None => (0, 0, false),
         };
-        let sliding = if config.rope_sliding.is_some() { rows * config.rope.dimensions } else { 0 };
         let (input_formats, inner_formats) = formats(weights);
         // A single row meets all its experts at once.
         let inner_rows = rows.max(used);
+        let shared_rows = if shared { rows } else { 0 };
         Scratch {
             hidden: memory.take(rows * width),
             normed: memory.take(rows * width),
-            query: memory.take(rows * config.query_width()),
-            key: memory.take(rows * config.key_width()),
-            value: memory.take(rows * config.value_width()),
+            query: memory.take(rows * config.largest_attention(AttentionConfig::query_width)),
+            key: memory.take(rows * config.largest_attention(AttentionConfig::key_width)),
+            value: memory.take(rows * config.largest_attention(AttentionConfig::value_width)),
             attended: memory.take(rows * attended),
             gate: memory.take(inner_rows * inner),
             up: memory.take(inner_rows * inner),
-            angles: memory.take(rows * config.rope.dimensions),
-            angles_sliding: memory.take(sliding),
+            angles: config.ropes.iter().map(|rope| memory.take(rows * rope.dimensions)).collect(),
             router: memory.take(rows * experts),
+            scores: memory.take(experts),
             picked: memory.take(rows * used),
             pick_weights: memory.take(rows * used),
             members: memory.take(experts),
@@ -132,9 +137,13 @@ impl Scratch {
             pair_picks: memory.take(rows * used),
             expert_outputs: memory.take(rows * used * width),
             places: memory.take(rows * used),
+            shared: memory.take(shared_rows * width),
+            shared_gates: memory.take(shared_rows),
             input: memory.activations(rows, width.max(attended), &input_formats),
             inner: memory.activations(inner_rows, inner, &inner_formats),
-            attention: memory.take(attention_scratch_floats(&config.attention_shape(0), threads, context)),
+            attention: memory.take(
+                config.largest_attention(|layer| attention_scratch_floats(&layer.shape(), threads, context)),
+            ),
             logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
         }
     }
@@ -143,27 +152,12 @@ impl Scratch {
 /// The activation formats that block inputs and feed-forward inner values are needed in.
 fn formats(weights: &Weights) -> (Vec<ActivationFormat>, Vec<ActivationFormat>) {
     let (mut input, mut inner) = (Vec::new(), Vec::new());
-    let add = |list: &mut Vec<ActivationFormat>, kind: TensorType| {
+    weights.for_each_kind(|kind, is_inner| {
         let format = activation_format(kind).expect("binding admits only types with kernels");
+        let list = if is_inner { &mut inner } else { &mut input };
         if !list.contains(&format) {
             list.push(format);
         }
-    };
-    add(&mut input, weights.output.weight.kind);
-    for layer in &weights.layers {
-        for projection in [&layer.query, &layer.key, &layer.value, &layer.attention_output] {
-            add(&mut input, projection.weight.kind);
-        }
-        let (gate, up, down) = match &layer.feed_forward {
-            FeedForward::Dense { gate, up, down } => (gate.weight.kind, up.weight.kind, down.weight.kind),
-            FeedForward::Routed { router, gate, up, down, .. } => {
-                add(&mut input, router.kind);
-                (gate.kind, up.kind, down.kind)
-            }
-        };
-        add(&mut input, gate);
-        add(&mut input, up);
-        add(&mut inner, down);
-    }
+    });
     (input, inner)
 }

@@ -4,14 +4,17 @@
 //! Routed experts are not weights here but members of a pager group. A tensor that no field claims
 //! makes the file refused, because a model with an unknown part would run approximately.
 
-use std::collections::HashSet;
+mod binder;
+mod experts;
 
-use adit_format::{Gguf, TensorInfo, TensorType};
-use adit_pager::{Extent, Group, Part};
+use adit_format::{Gguf, TensorType};
+use adit_pager::{Extent, Group};
 
-use crate::config::{Config, Experts};
+use crate::config::{AttentionConfig, Config, FeedForwardConfig, LayerConfig, MixerConfig};
 use crate::error::ModelError;
 use crate::families::Presence;
+use binder::Binder;
+pub(crate) use binder::file_name;
 
 /// A resident matrix of `rows` outputs by `cols` inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Tensor {
     pub cols: usize,
     /// Index of its extent in the backbone.
     pub handle: usize,
+    /// Its first row there: one tensor of a file may hold several matrices.
+    pub first_row: usize,
 }
 
 /// A resident list of `len` f32 values: a norm, a bias, frequency factors.
@@ -28,61 +33,147 @@ pub struct Tensor {
 pub struct Vector {
     pub len: usize,
     pub handle: usize,
+    /// Its first value in the extent.
+    pub first: usize,
 }
 
-/// A matrix product with its optional bias.
+/// A matrix product, times an optional factor, plus an optional bias.
 #[derive(Debug, Clone, Copy)]
 pub struct Projection {
     pub weight: Tensor,
+    /// One value.
+    pub scale: Option<Vector>,
     pub bias: Option<Vector>,
 }
 
-/// The shape of one expert's matrix; its bytes come from the pager.
+/// Plain attention.
+#[derive(Debug)]
+pub struct Attention {
+    pub query: Projection,
+    pub key: Projection,
+    pub value: Projection,
+    /// As long as one head, or as all heads.
+    pub query_norm: Option<Vector>,
+    pub key_norm: Option<Vector>,
+    /// `heads` logits.
+    pub sinks: Option<Vector>,
+    pub output: Projection,
+}
+
+/// The part of a layer in which positions see each other.
+#[derive(Debug)]
+pub enum Mixer {
+    Attention(Attention),
+}
+
+impl From<Tensor> for Projection {
+    fn from(weight: Tensor) -> Projection {
+        Projection { weight, scale: None, bias: None }
+    }
+}
+
+impl Mixer {
+    /// The types of the matrices that its normalised input meets.
+    pub fn input_kinds(&self) -> [TensorType; 3] {
+        let Mixer::Attention(attention) = self;
+        [&attention.query, &attention.key, &attention.value].map(|projection| projection.weight.kind)
+    }
+}
+
+/// `down(activation(gate(x)) * up(x))`
+#[derive(Debug, Clone, Copy)]
+pub struct Dense {
+    pub gate: Projection,
+    pub up: Projection,
+    pub down: Projection,
+}
+
+/// One matrix of each expert of a layer; its bytes come from the pager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertMatrix {
     pub kind: TensorType,
     pub rows: usize,
     pub cols: usize,
+    /// The part of the pager group that holds it.
+    pub part: usize,
+    /// Its first row there: gate and up may lie in one part.
+    pub first_row: usize,
+    pub bias: Option<ExpertBias>,
+    /// `experts` factors on the products.
+    pub scale: Option<Vector>,
 }
 
+/// `rows` f32 values of each expert, in a part of the group from `first` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertBias {
+    pub part: usize,
+    pub first: usize,
+}
+
+/// The expert that every token uses.
+#[derive(Debug)]
+pub struct SharedExpert {
+    pub block: Dense,
+    /// One row of `width`: the sigmoid of its product is a factor on the output.
+    pub gate: Option<Tensor>,
+}
+
+/// Experts of which the router picks some for each row.
+#[derive(Debug)]
+pub struct Routed {
+    /// `experts` rows of `width`.
+    pub router: Tensor,
+    pub router_bias: Option<Vector>,
+    /// Added to the scores that experts are picked by, not to their weights.
+    pub correction: Option<Vector>,
+    /// The pager group whose members are this layer's experts.
+    pub group: usize,
+    pub gate: ExpertMatrix,
+    pub up: ExpertMatrix,
+    pub down: ExpertMatrix,
+    pub shared: Option<SharedExpert>,
+}
+
+impl Routed {
+    /// The types of the matrices that its normalised input meets.
+    pub fn input_kinds(&self) -> [TensorType; 6] {
+        let (router, gate, up) = (self.router.kind, self.gate.kind, self.up.kind);
+        let Some(SharedExpert { block, gate: own }) = &self.shared else {
+            return [router, gate, up, router, gate, up];
+        };
+        let own = own.map_or(router, |own| own.kind);
+        [router, gate, up, block.gate.weight.kind, block.up.weight.kind, own]
+    }
+}
+
+impl ExpertMatrix {
+    /// Whether its product is not all.
+    pub fn needs_more(&self) -> bool {
+        self.bias.is_some() || self.scale.is_some()
+    }
+}
+
+/// The part of a layer in which each position is alone.
 #[derive(Debug)]
 pub enum FeedForward {
-    Dense {
-        gate: Projection,
-        up: Projection,
-        down: Projection,
-    },
-    Routed {
-        /// `experts` rows of `width`.
-        router: Tensor,
-        /// The pager group whose members are this layer's experts; parts 0, 1, 2 = gate, up, down.
-        group: usize,
-        gate: ExpertMatrix,
-        up: ExpertMatrix,
-        down: ExpertMatrix,
-    },
+    Dense(Box<Dense>),
+    Routed(Box<Routed>),
 }
 
 impl FeedForward {
-    /// The pager group of a routed block.
-    pub fn group(&self) -> Option<usize> {
+    pub fn routed(&self) -> Option<&Routed> {
         match self {
-            FeedForward::Dense { .. } => None,
-            FeedForward::Routed { group, .. } => Some(*group),
+            FeedForward::Dense(_) => None,
+            FeedForward::Routed(routed) => Some(routed),
         }
     }
 }
 
 #[derive(Debug)]
 pub struct Layer {
-    pub attention_norm: Vector,
-    pub query: Projection,
-    pub key: Projection,
-    pub value: Projection,
-    pub query_norm: Option<Vector>,
-    pub key_norm: Option<Vector>,
-    pub attention_output: Projection,
-    pub post_attention_norm: Option<Vector>,
+    pub mixer_norm: Vector,
+    pub mixer: Mixer,
+    pub post_mixer_norm: Option<Vector>,
     pub feed_forward_norm: Vector,
     pub feed_forward: FeedForward,
     pub post_feed_forward_norm: Option<Vector>,
@@ -125,15 +216,21 @@ impl Weights {
             None => embedding,
         };
         let bias = binder.optional_vector(Presence::Optional, "output.bias", config.vocabulary)?;
-        let pairs = config.rope.dimensions / 2;
+        let scale = binder.scale("output", 1, true)?;
+        let pairs = config.ropes[0].dimensions / 2;
         let rope_factors = RopeFactors {
             fixed: binder.optional_vector(Presence::Optional, "rope_freqs.weight", pairs)?,
             long: binder.optional_vector(Presence::Optional, "rope_factors_long.weight", pairs)?,
             short: binder.optional_vector(Presence::Optional, "rope_factors_short.weight", pairs)?,
         };
-        let layers = (0..config.layers).map(|layer| binder.layer(layer)).collect::<Result<Vec<_>, _>>()?;
+        let layers = (0..config.layers.len()).map(|layer| binder.layer(layer));
+        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        for extra in 0..config.extra_layers {
+            binder.leave_out_layer(config.layers.len() + extra);
+        }
+        binder.leave_out_unused();
         binder.refuse_leftovers()?;
-        let output = Projection { weight, bias };
+        let output = Projection { weight, scale, bias };
         let Binder { extents, groups, .. } = binder;
         Ok(Weights { embedding, output_norm, output, rope_factors, layers, extents, groups })
     }
@@ -142,200 +239,104 @@ impl Weights {
     pub fn experts(&self) -> usize {
         self.groups.iter().map(|group| group.members as usize).sum()
     }
-}
 
-/// The file's name for messages.
-pub(crate) fn file_name(gguf: &Gguf) -> String {
-    gguf.parts().first().map(|part| part.path.display().to_string()).unwrap_or_default()
-}
-
-struct Binder<'a> {
-    gguf: &'a Gguf,
-    config: &'a Config,
-    bound: HashSet<&'a str>,
-    extents: Vec<Extent>,
-    groups: Vec<Group>,
-}
-
-impl<'a> Binder<'a> {
-    fn new(gguf: &'a Gguf, config: &'a Config) -> Self {
-        Binder { gguf, config, bound: HashSet::new(), extents: Vec::new(), groups: Vec::new() }
+    /// Calls `of` with every matrix that meets a block's input, and whether it meets the inner values of a
+    /// feed-forward block instead.
+    pub fn for_each_kind(&self, mut of: impl FnMut(TensorType, bool)) {
+        of(self.output.weight.kind, false);
+        for layer in &self.layers {
+            let Mixer::Attention(attention) = &layer.mixer;
+            for projection in [&attention.query, &attention.key, &attention.value, &attention.output] {
+                of(projection.weight.kind, false);
+            }
+            let mut dense = |block: &Dense| {
+                of(block.gate.weight.kind, false);
+                of(block.up.weight.kind, false);
+                of(block.down.weight.kind, true);
+            };
+            match &layer.feed_forward {
+                FeedForward::Dense(block) => dense(block),
+                FeedForward::Routed(routed) => {
+                    if let Some(shared) = &routed.shared {
+                        dense(&shared.block);
+                        shared.gate.iter().for_each(|gate| of(gate.kind, false));
+                    }
+                    of(routed.router.kind, false);
+                    of(routed.gate.kind, false);
+                    of(routed.up.kind, false);
+                    of(routed.down.kind, true);
+                }
+            }
+        }
     }
+}
 
+impl Binder<'_> {
     fn layer(&mut self, layer: usize) -> Result<Layer, ModelError> {
         let config = self.config;
-        let family = config.family;
-        let (width, head_dim) = (config.width, config.head_dim);
-        let (query, key, value) = (config.query_width(), config.key_width(), config.value_width());
+        let (family, width) = (config.family, config.width);
+        let LayerConfig { mixer, feed_forward } = &config.layers[layer];
         let at = |part: &str| format!("blk.{layer}.{part}");
-        let post_norm = if family.post_norms == Presence::Never { Presence::Never } else { Presence::Always };
         Ok(Layer {
-            attention_norm: self.vector(&at("attn_norm.weight"), width)?,
-            query: self.projection(&at("attn_q"), query, width, family.qkv_bias)?,
-            key: self.projection(&at("attn_k"), key, width, family.qkv_bias)?,
-            value: self.projection(&at("attn_v"), value, width, family.qkv_bias)?,
-            query_norm: self.optional_vector(family.qk_norm, &at("attn_q_norm.weight"), head_dim)?,
-            key_norm: self.optional_vector(family.qk_norm, &at("attn_k_norm.weight"), head_dim)?,
-            attention_output: self.projection(
+            mixer_norm: self.vector(&at("attn_norm.weight"), width)?,
+            mixer: match mixer {
+                MixerConfig::Attention(attention) => Mixer::Attention(self.attention(layer, attention)?),
+            },
+            post_mixer_norm: self.optional_vector(
+                family.post_norms,
+                &at("post_attention_norm.weight"),
+                width,
+            )?,
+            feed_forward_norm: self.vector(&at(&format!("{}.weight", family.feed_forward_norm)), width)?,
+            feed_forward: match feed_forward {
+                FeedForwardConfig::Routed => FeedForward::Routed(Box::new(self.routed(layer)?)),
+                FeedForwardConfig::Dense { inner } => {
+                    FeedForward::Dense(Box::new(self.dense(layer, "", *inner)?))
+                }
+            },
+            post_feed_forward_norm: self.optional_vector(
+                family.post_norms,
+                &at("post_ffw_norm.weight"),
+                width,
+            )?,
+        })
+    }
+
+    fn attention(&mut self, layer: usize, config: &AttentionConfig) -> Result<Attention, ModelError> {
+        let (width, traits) = (self.config.width, &self.config.family.attention);
+        let (queries, keys, values) = (config.query_width(), config.key_width(), config.value_width());
+        let at = |part: &str| format!("blk.{layer}.{part}");
+        let [query, key, value] = self.stacked(
+            &at("attn_qkv"),
+            [(&at("attn_q"), queries), (&at("attn_k"), keys), (&at("attn_v"), values)],
+            width,
+            traits.qkv_bias,
+        )?;
+        let head = config.head_dim;
+        Ok(Attention {
+            query,
+            key,
+            value,
+            query_norm: self.head_norm(traits.qk_norm, &at("attn_q_norm.weight"), head, queries)?,
+            key_norm: self.head_norm(traits.qk_norm, &at("attn_k_norm.weight"), head, keys)?,
+            sinks: self.optional_vector(traits.sinks, &at("attn_sinks.weight"), config.heads)?,
+            output: self.projection(
                 &at("attn_output"),
                 width,
-                config.heads * config.value_dim,
-                family.other_biases,
+                config.attended_width(),
+                traits.output_bias,
             )?,
-            post_attention_norm: self.optional_vector(post_norm, &at("post_attention_norm.weight"), width)?,
-            feed_forward_norm: self.vector(&at("ffn_norm.weight"), width)?,
-            feed_forward: match &config.experts {
-                Some(experts) => self.routed(layer, experts)?,
-                None => self.dense(layer)?,
-            },
-            post_feed_forward_norm: self.optional_vector(post_norm, &at("post_ffw_norm.weight"), width)?,
         })
     }
 
-    fn dense(&mut self, layer: usize) -> Result<FeedForward, ModelError> {
-        let (width, inner) = (self.config.width, self.config.feed_forward);
-        let bias = self.config.family.other_biases;
-        Ok(FeedForward::Dense {
-            gate: self.projection(&format!("blk.{layer}.ffn_gate"), inner, width, bias)?,
-            up: self.projection(&format!("blk.{layer}.ffn_up"), inner, width, bias)?,
-            down: self.projection(&format!("blk.{layer}.ffn_down"), width, inner, bias)?,
+    /// The feed-forward block `suffix` ("" or "_shexp") of a layer.
+    fn dense(&mut self, layer: usize, suffix: &str, inner: usize) -> Result<Dense, ModelError> {
+        let width = self.config.width;
+        let stem = |role: &str| format!("blk.{layer}.ffn_{role}{suffix}");
+        Ok(Dense {
+            gate: self.feed_forward_projection(&stem("gate"), inner, width)?,
+            up: self.feed_forward_projection(&stem("up"), inner, width)?,
+            down: self.feed_forward_projection(&stem("down"), width, inner)?,
         })
-    }
-
-    fn routed(&mut self, layer: usize, experts: &Experts) -> Result<FeedForward, ModelError> {
-        let (width, inner) = (self.config.width, experts.feed_forward);
-        let router = self.matrix(&format!("blk.{layer}.ffn_gate_inp.weight"), experts.count, width)?;
-        let (gate, gate_part) = self.experts(layer, "gate", inner, width, experts)?;
-        let (up, up_part) = self.experts(layer, "up", inner, width, experts)?;
-        let (down, down_part) = self.experts(layer, "down", width, inner, experts)?;
-        self.groups.push(Group { parts: vec![gate_part, up_part, down_part], members: experts.count as u32 });
-        Ok(FeedForward::Routed { router, group: self.groups.len() - 1, gate, up, down })
-    }
-
-    /// One matrix of every expert of a layer: stacked in one tensor, or each a tensor of its own, as
-    /// `adit pack` and converters of 2023 write them.
-    fn experts(
-        &mut self,
-        layer: usize,
-        role: &str,
-        rows: usize,
-        cols: usize,
-        experts: &Experts,
-    ) -> Result<(ExpertMatrix, Part), ModelError> {
-        let stacked = format!("blk.{layer}.ffn_{role}_exps.weight");
-        let single = |expert: usize| format!("blk.{layer}.ffn_{role}.{expert}.weight");
-        let (cols_wide, rows_wide) = (cols as u64, rows as u64);
-        // The first one may be the one that is missing.
-        let Some(some) = (0..2).map(single).find(|name| self.gguf.tensor(name).is_some()) else {
-            let info = self.claim(&stacked, &[cols_wide, rows_wide, experts.count as u64])?;
-            self.must_compute(info)?;
-            let part = Part::array(info.part as u32, info.offset, info.bytes / experts.count as u64);
-            return Ok((ExpertMatrix { kind: info.kind, rows, cols }, part));
-        };
-        if self.gguf.tensor(&stacked).is_some() {
-            let file = file_name(self.gguf);
-            return Err(ModelError::ExpertsTwice { file, name: stacked, other: some });
-        }
-        let first = self.claim(&single(0), &[cols_wide, rows_wide])?;
-        self.must_compute(first)?;
-        let mut places = Vec::with_capacity(experts.count);
-        for expert in 0..experts.count {
-            let info = self.claim(&single(expert), &[cols_wide, rows_wide])?;
-            if info.kind != first.kind {
-                return Err(self.wrong_type(info, first.kind.name()));
-            }
-            places.push((info.part as u32, info.offset));
-        }
-        Ok((ExpertMatrix { kind: first.kind, rows, cols }, Part::listed(places, first.bytes)))
-    }
-
-    fn projection(
-        &mut self,
-        stem: &str,
-        rows: usize,
-        cols: usize,
-        bias: Presence,
-    ) -> Result<Projection, ModelError> {
-        let weight = self.matrix(&format!("{stem}.weight"), rows, cols)?;
-        Ok(Projection { weight, bias: self.optional_vector(bias, &format!("{stem}.bias"), rows)? })
-    }
-
-    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Tensor, ModelError> {
-        let info = self.claim(name, &[cols as u64, rows as u64])?;
-        self.must_compute(info)?;
-        let (kind, handle) = (info.kind, self.resident(info));
-        Ok(Tensor { kind, rows, cols, handle })
-    }
-
-    fn vector(&mut self, name: &str, len: usize) -> Result<Vector, ModelError> {
-        let info = self.claim(name, &[len as u64])?;
-        // A view as f32 needs the alignment that every writer of GGUF gives (a multiple of 8).
-        if info.kind != TensorType::F32 || info.offset % 4 != 0 {
-            return Err(self.wrong_type(info, "F32 at a multiple of 4 bytes"));
-        }
-        let handle = self.resident(info);
-        Ok(Vector { len, handle })
-    }
-
-    fn optional_vector(
-        &mut self,
-        presence: Presence,
-        name: &str,
-        len: usize,
-    ) -> Result<Option<Vector>, ModelError> {
-        match presence {
-            Presence::Never => Ok(None),
-            Presence::Optional if self.gguf.tensor(name).is_none() => Ok(None),
-            Presence::Optional | Presence::Always => self.vector(name, len).map(Some),
-        }
-    }
-
-    fn claim(&mut self, name: &str, expected: &[u64]) -> Result<&'a TensorInfo, ModelError> {
-        let Some(info) = self.gguf.tensor(name) else {
-            return Err(ModelError::MissingTensor { file: file_name(self.gguf), name: name.to_string() });
-        };
-        // Writers may leave off trailing dimensions of 1, or write them.
-        let trimmed = |dims: &[u64]| {
-            let len = dims.iter().rposition(|&dim| dim != 1).map_or(1, |last| last + 1);
-            dims[..len.min(dims.len())].to_vec()
-        };
-        if trimmed(&info.dims) != trimmed(expected) {
-            return Err(ModelError::WrongShape {
-                file: file_name(self.gguf),
-                name: name.to_string(),
-                found: info.dims.clone(),
-                expected: expected.to_vec(),
-            });
-        }
-        self.bound.insert(&info.name);
-        Ok(info)
-    }
-
-    fn must_compute(&self, info: &TensorInfo) -> Result<(), ModelError> {
-        match adit_kernels::activation_format(info.kind) {
-            Some(_) => Ok(()),
-            None => Err(self.wrong_type(info, "a floating-point or block-quantised type")),
-        }
-    }
-
-    fn wrong_type(&self, info: &TensorInfo, expected: &'static str) -> ModelError {
-        let file = file_name(self.gguf);
-        ModelError::WrongType { file, name: info.name.clone(), found: info.kind.name(), expected }
-    }
-
-    fn resident(&mut self, info: &TensorInfo) -> usize {
-        self.extents.push(Extent { file: info.part as u32, offset: info.offset, bytes: info.bytes });
-        self.extents.len() - 1
-    }
-
-    fn refuse_leftovers(&self) -> Result<(), ModelError> {
-        match self.gguf.tensors().iter().find(|info| !self.bound.contains(info.name.as_str())) {
-            None => Ok(()),
-            Some(info) => Err(ModelError::UnknownTensor {
-                file: file_name(self.gguf),
-                name: info.name.clone(),
-                architecture: self.config.family.architecture,
-            }),
-        }
     }
 }

@@ -61,7 +61,7 @@ impl Header {
             adit: env!("CARGO_PKG_VERSION").to_owned(),
             model: file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             architecture: config.family.architecture.to_owned(),
-            layers: config.layers,
+            layers: config.layers.len(),
             threads: plan.threads,
             budget_bytes: plan.budget,
             slots: plan.slots,

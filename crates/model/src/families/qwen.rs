@@ -1,23 +1,59 @@
-//! Qwen2 and 2.5 (biases on q, k, v), Qwen3 (norms on q and k instead) and Qwen3-MoE.
+//! Qwen2 and 2.5 (biases on q, k, v), Qwen3 (norms on q and k instead), and both with experts.
 
-use super::{Activation, Family, Presence, RopeStyle, no_details};
+use super::{
+    AttentionTraits, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits,
+};
+use crate::config::Config;
+use crate::error::ModelError;
+use crate::keys::Keys;
 
-/// What the three share.
-const BASE: Family = Family {
-    architecture: "qwen2",
-    rope_style: RopeStyle::Neox,
-    activation: Activation::Silu,
-    experts: Presence::Never,
-    qkv_bias: Presence::Optional,
-    other_biases: Presence::Never,
-    qk_norm: Presence::Never,
-    post_norms: Presence::Never,
-    details: no_details,
+const NORMED: AttentionTraits = AttentionTraits { qk_norm: Presence::Always, ..PLAIN_ATTENTION };
+
+pub static QWEN2: Family = Family { architecture: "qwen2", ..PLAIN };
+
+/// Qwen1.5-MoE and Qwen2-MoE: a shared expert with a gate of its own.
+pub static QWEN2MOE: Family = Family {
+    architecture: "qwen2moe",
+    experts: Presence::Always,
+    router: RouterTraits {
+        normalise: Normalise::Never,
+        shared: true,
+        shared_gate: Presence::Always,
+        ..PLAIN_ROUTER
+    },
+    details: shared_as_wide_as_dense,
+    ..PLAIN
 };
 
-pub static QWEN2: Family = BASE;
+pub static QWEN3: Family = Family {
+    architecture: "qwen3",
+    attention: NORMED,
+    feed_forward_scales: true,
+    // The head of rerankers.
+    left_out: &["cls.output.weight", "cls.output.bias"],
+    ..PLAIN
+};
 
-pub static QWEN3: Family = Family { architecture: "qwen3", qk_norm: Presence::Always, ..BASE };
+pub static QWEN3MOE: Family = Family {
+    architecture: "qwen3moe",
+    attention: NORMED,
+    experts: Presence::Always,
+    feed_forward_scales: true,
+    ..PLAIN
+};
 
-pub static QWEN3MOE: Family =
-    Family { architecture: "qwen3moe", qk_norm: Presence::Always, experts: Presence::Always, ..BASE };
+/// The shared expert is as wide as a dense block would be, unless the file says otherwise; an expert is as
+/// wide as its share of that.
+fn shared_as_wide_as_dense(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    let dense = keys.optional_size("feed_forward_length", u32::MAX)?.unwrap_or(0);
+    let named = keys.optional_size("expert_feed_forward_length", u32::MAX)?.unwrap_or(0);
+    if let Some(experts) = &mut config.experts {
+        if experts.shared == 0 {
+            experts.shared = dense;
+        }
+        if named == 0 {
+            experts.feed_forward = dense / experts.used;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! The attention block: a row's query meets the stored keys and values of its lane.
+
+use adit_kernels::{AttentionRow, attention, rms_norm_heads, rope_heads};
+
+use crate::config::AttentionConfig;
+use crate::forward::{Pass, Row};
+use crate::weights::{Attention, Vector};
+
+impl Pass<'_> {
+    /// normed = output(attention(query, keys, values)) of the normalised rows in `input`
+    pub fn attention(&mut self, index: usize, config: &AttentionConfig, weights: &Attention, rows: &[Row]) {
+        let Pass { linear, scratch, .. } = self;
+        let count = rows.len();
+        linear.project(
+            &scratch.input,
+            count,
+            [
+                (weights.query, &mut scratch.query),
+                (weights.key, &mut scratch.key),
+                (weights.value, &mut scratch.value),
+            ],
+        );
+        self.norm_and_rotate_heads(config, weights, count);
+        self.remember(index, config, rows);
+        self.attend(index, config, weights.sinks, rows);
+        let Pass { linear, scratch, .. } = self;
+        linear.load(
+            &mut scratch.input,
+            &scratch.attended,
+            count,
+            config.attended_width(),
+            &[weights.output.weight.kind],
+        );
+        linear.project(&scratch.input, count, [(weights.output, &mut scratch.normed)]);
+    }
+
+    fn norm_and_rotate_heads(&mut self, config: &AttentionConfig, weights: &Attention, count: usize) {
+        let Pass { config: model, linear, scratch, .. } = self;
+        let (epsilon, style) = (model.norm_epsilon, model.family.rope_style);
+        let norm_last = model.family.attention.norm_after_rope;
+        let angles = config.rope.map(|rope| (&scratch.angles[rope], model.ropes[rope].dimensions));
+        let sides = [
+            (&mut scratch.query, config.query_width(), weights.query_norm),
+            (&mut scratch.key, config.key_width(), weights.key_norm),
+        ];
+        for (values, row_len, norm) in sides {
+            let norm = linear.optional_vector(norm);
+            linear.pool.rows(&mut values[..count * row_len], row_len, |row, heads| {
+                if let Some(norm) = norm.filter(|_| !norm_last) {
+                    rms_norm_heads(heads, norm, epsilon);
+                }
+                if let Some((angles, dimensions)) = angles {
+                    let angles = &angles[row * dimensions..(row + 1) * dimensions];
+                    rope_heads(heads, config.head_dim, angles, style);
+                }
+                if let Some(norm) = norm.filter(|_| norm_last) {
+                    rms_norm_heads(heads, norm, epsilon);
+                }
+            });
+        }
+    }
+
+    fn remember(&mut self, index: usize, config: &AttentionConfig, rows: &[Row]) {
+        let (key_width, value_width) = (config.key_width(), config.value_width());
+        for (at, row) in rows.iter().enumerate() {
+            let key = &self.scratch.key[at * key_width..(at + 1) * key_width];
+            let value = &self.scratch.value[at * value_width..(at + 1) * value_width];
+            self.memory.store(index, row.lane, row.position, key, value);
+        }
+    }
+
+    fn attend(&mut self, index: usize, config: &AttentionConfig, sinks: Option<Vector>, rows: &[Row]) {
+        let memory = &*self.memory;
+        let count = rows.len();
+        attention(
+            self.linear.pool,
+            &config.shape(),
+            self.linear.optional_vector(sinks),
+            &self.scratch.query[..count * config.query_width()],
+            count,
+            &|at| AttentionRow { position: rows[at].position, blocks: memory.blocks(rows[at].lane) },
+            &memory.view(index),
+            &mut self.scratch.attention,
+            &mut self.scratch.attended[..count * config.attended_width()],
+        );
+    }
+}

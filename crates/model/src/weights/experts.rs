@@ -1,0 +1,118 @@
+//! Binding of routed blocks: a layer's experts become the members of a pager group.
+
+use adit_format::TensorType;
+use adit_pager::{Group, Part};
+
+use super::binder::{Binder, file_name};
+use super::{ExpertBias, ExpertMatrix, Routed, SharedExpert};
+use crate::error::ModelError;
+use crate::families::Presence;
+
+impl Binder<'_> {
+    pub fn routed(&mut self, layer: usize) -> Result<Routed, ModelError> {
+        let config = self.config;
+        let traits = &config.family.router;
+        let experts = config.experts.as_ref().expect("a routed layer comes with the experts' numbers");
+        let (width, inner, count) = (config.width, experts.feed_forward, experts.count);
+        let at = |part: &str| format!("blk.{layer}.{part}");
+        let router = self.matrix(&at("ffn_gate_inp.weight"), count, width)?;
+        let router_bias = self.optional_vector(traits.bias, &at("ffn_gate_inp.bias"), count)?;
+        let correction = self.optional_vector(traits.correction, &at("exp_probs_b.bias"), count)?;
+        let mut parts = Vec::new();
+        let fused = self.gguf.tensor(&at("ffn_gate_up_exps.weight")).is_some();
+        let (gate, up) = if fused {
+            let both = self.expert_matrix(layer, "gate_up", [2 * inner, width], &mut parts)?;
+            let bias = both.bias.map(|bias| ExpertBias { first: inner, ..bias });
+            let gate = ExpertMatrix { rows: inner, ..both };
+            (gate, ExpertMatrix { first_row: inner, bias, ..gate })
+        } else {
+            let gate = self.expert_matrix(layer, "gate", [inner, width], &mut parts)?;
+            (gate, self.expert_matrix(layer, "up", [inner, width], &mut parts)?)
+        };
+        let down = self.expert_matrix(layer, "down", [width, inner], &mut parts)?;
+        self.groups.push(Group { parts, members: count as u32 });
+        let group = self.groups.len() - 1;
+        let shared = match experts.shared {
+            0 => None,
+            shared => Some(self.shared_expert(layer, shared)?),
+        };
+        Ok(Routed { router, router_bias, correction, group, gate, up, down, shared })
+    }
+
+    fn shared_expert(&mut self, layer: usize, inner: usize) -> Result<SharedExpert, ModelError> {
+        let width = self.config.width;
+        let name = format!("blk.{layer}.ffn_gate_inp_shexp.weight");
+        let has_gate = match self.config.family.router.shared_gate {
+            Presence::Never => false,
+            Presence::Optional => self.gguf.tensor(&name).is_some(),
+            Presence::Always => true,
+        };
+        let gate = if has_gate { Some(self.matrix(&name, 1, width)?) } else { None };
+        Ok(SharedExpert { block: self.dense(layer, "_shexp", inner)?, gate })
+    }
+
+    /// One matrix of every expert, with what goes with it.
+    fn expert_matrix(
+        &mut self,
+        layer: usize,
+        role: &str,
+        shape: [usize; 2],
+        parts: &mut Vec<Part>,
+    ) -> Result<ExpertMatrix, ModelError> {
+        let experts = self.config.experts.as_ref().map_or(0, |experts| experts.count);
+        let [rows, cols] = shape;
+        let stacked = format!("blk.{layer}.ffn_{role}_exps");
+        let (kind, weights) = self.expert_weights(layer, role, shape, experts)?;
+        let part = parts.len();
+        parts.push(weights);
+        let name = format!("{stacked}.bias");
+        let bias = match self.config.family.router.expert_bias {
+            Presence::Never => None,
+            Presence::Optional if self.gguf.tensor(&name).is_none() => None,
+            Presence::Optional | Presence::Always => {
+                let info = self.claim(&name, &[rows as u64, experts as u64])?;
+                self.must_be_floats(info)?;
+                parts.push(Part::array(info.part as u32, info.offset, info.bytes / experts as u64));
+                Some(ExpertBias { part: part + 1, first: 0 })
+            }
+        };
+        let scale = self.scale(&stacked, experts, self.config.family.feed_forward_scales)?;
+        Ok(ExpertMatrix { kind, rows, cols, part, first_row: 0, bias, scale })
+    }
+
+    /// Where the bytes lie: stacked in one tensor, or each expert's in a tensor of its own, as `adit pack`
+    /// and converters of 2023 write them.
+    fn expert_weights(
+        &mut self,
+        layer: usize,
+        role: &str,
+        [rows, cols]: [usize; 2],
+        experts: usize,
+    ) -> Result<(TensorType, Part), ModelError> {
+        let stacked = format!("blk.{layer}.ffn_{role}_exps.weight");
+        let single = |expert: usize| format!("blk.{layer}.ffn_{role}.{expert}.weight");
+        let (cols, rows) = (cols as u64, rows as u64);
+        // The first one may be the one that is missing.
+        let Some(some) = (0..2).map(single).find(|name| self.gguf.tensor(name).is_some()) else {
+            let info = self.claim(&stacked, &[cols, rows, experts as u64])?;
+            self.must_compute(info)?;
+            let part = Part::array(info.part as u32, info.offset, info.bytes / experts as u64);
+            return Ok((info.kind, part));
+        };
+        if self.gguf.tensor(&stacked).is_some() {
+            let file = file_name(self.gguf);
+            return Err(ModelError::ExpertsTwice { file, name: stacked, other: some });
+        }
+        let first = self.claim(&single(0), &[cols, rows])?;
+        self.must_compute(first)?;
+        let mut places = Vec::with_capacity(experts);
+        for expert in 0..experts {
+            let info = self.claim(&single(expert), &[cols, rows])?;
+            if info.kind != first.kind {
+                return Err(self.wrong_type(info, first.kind.name()));
+            }
+            places.push((info.part as u32, info.offset));
+        }
+        Ok((first.kind, Part::listed(places, first.bytes)))
+    }
+}
