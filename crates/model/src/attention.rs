@@ -1,6 +1,6 @@
 //! The attention block: a row's query meets the stored keys and values of its lane.
 
-use adit_kernels::{AttentionRow, attention, rms_norm_heads, rope_heads};
+use adit_kernels::{AttentionRow, attention, rms_norm_heads, rope_heads, scale};
 
 use crate::config::AttentionConfig;
 use crate::forward::{Pass, Row};
@@ -21,6 +21,11 @@ impl Pass<'_> {
             ],
         );
         self.norm_and_rotate_heads(config, weights, count);
+        if let Some(factor) = config.temperature {
+            let width = config.query_width();
+            let query = &mut self.scratch.query[..count * width];
+            self.linear.pool.rows(query, width, |row, query| scale(query, factor.at(rows[row].position)));
+        }
         self.remember(index, config, rows);
         self.attend(index, config, weights.sinks, rows);
         let Pass { linear, scratch, .. } = self;

@@ -82,6 +82,7 @@ pub struct AttentionConfig {
     pub soft_cap: Option<f32>,
     /// Which of `Config::ropes` turns queries and keys; `None` for a layer without positions.
     pub rope: Option<usize>,
+    pub temperature: Option<Temperature>,
 }
 
 impl AttentionConfig {
@@ -116,17 +117,87 @@ impl AttentionConfig {
     }
 }
 
+/// Factor on queries that grows with the position: `1 + scale * ln(1 + floor(position / length))` (Llama 4,
+/// Mistral Large 3).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    pub scale: f32,
+    pub length: usize,
+}
+
+impl Temperature {
+    pub fn at(self, position: usize) -> f32 {
+        1.0 + self.scale * ((position / self.length + 1) as f32).ln()
+    }
+}
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1), in its absorbed form: what is
+/// stored of a position is its latent and one rotated key; heads differ in their queries only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatentConfig {
+    /// The attention that heads of latents are in: one stored head of `latent + rotated` values, of which the
+    /// first `latent` are the value too.
+    pub attention: AttentionConfig,
+    /// Values of the latent (`kv_lora_rank`).
+    pub latent: usize,
+    /// Values of a query head that turn with the position, and of the key that all heads share.
+    pub rotated: usize,
+    /// Values of a query head that do not turn.
+    pub unrotated: usize,
+    /// Values in one head's output.
+    pub value_dim: usize,
+    /// Values between the two matrices that make queries; 0 where one makes them.
+    pub query_rank: usize,
+}
+
+impl LatentConfig {
+    /// Values of all query heads before they are absorbed.
+    pub fn query_width(&self) -> usize {
+        self.attention.heads * (self.unrotated + self.rotated)
+    }
+
+    pub fn output_width(&self) -> usize {
+        self.attention.heads * self.value_dim
+    }
+}
+
 /// The part of a layer in which positions see each other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MixerConfig {
     Attention(AttentionConfig),
+    Latent(LatentConfig),
 }
 
 impl MixerConfig {
-    /// Keys and values of plain attention, which every layer of this family has.
-    pub fn attention(&mut self) -> &mut AttentionConfig {
-        let MixerConfig::Attention(attention) = self;
-        attention
+    /// The attention over what is stored of each position.
+    pub fn attention(&self) -> &AttentionConfig {
+        match self {
+            MixerConfig::Attention(attention) => attention,
+            MixerConfig::Latent(latent) => &latent.attention,
+        }
+    }
+
+    /// Values of all query heads as their projection makes them.
+    pub fn query_width(&self) -> usize {
+        match self {
+            MixerConfig::Attention(attention) => attention.query_width(),
+            MixerConfig::Latent(latent) => latent.query_width(),
+        }
+    }
+
+    /// Values that the output projection takes.
+    pub fn output_width(&self) -> usize {
+        match self {
+            MixerConfig::Attention(attention) => attention.attended_width(),
+            MixerConfig::Latent(latent) => latent.output_width(),
+        }
+    }
+
+    pub fn latent(&self) -> Option<&LatentConfig> {
+        match self {
+            MixerConfig::Attention(_) => None,
+            MixerConfig::Latent(latent) => Some(latent),
+        }
     }
 }
 
@@ -207,6 +278,7 @@ impl Config {
             window: None,
             soft_cap: None,
             rope: Some(0),
+            temperature: None,
         };
         let experts = experts(&keys, family)?;
         let dense = keys.per_layer("feed_forward_length", WIDTH_MAX, layers)?.unwrap_or(vec![0; layers]);
@@ -234,7 +306,7 @@ impl Config {
             residual_scale: 1.0,
             logit_scale: 1.0,
             logit_soft_cap: None,
-            ropes: vec![keys.rope(head_dim)?],
+            ropes: vec![keys.rope(head_dim, family.yarn_log_multiplier)?],
             experts,
         };
         (family.details)(&keys, &mut config)?;
@@ -245,8 +317,7 @@ impl Config {
     /// What binding and the forward pass rely on.
     fn check(&self, keys: &Keys<'_>) -> Result<(), ModelError> {
         for layer in &self.layers {
-            let MixerConfig::Attention(attention) = &layer.mixer;
-            let (heads, kv_heads) = (attention.heads, attention.kv_heads);
+            let AttentionConfig { heads, kv_heads, .. } = *layer.mixer.attention();
             if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 {
                 return Err(keys.bad(
                     "attention.head_count",
@@ -260,7 +331,10 @@ impl Config {
 
     /// The plain attention of each layer, for families to change.
     pub fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
-        self.layers.iter_mut().map(|layer| layer.mixer.attention())
+        self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
+            MixerConfig::Attention(attention) => Some(attention),
+            MixerConfig::Latent(_) => None,
+        })
     }
 
     /// Adds a rotation; returns its number.
@@ -269,19 +343,15 @@ impl Config {
         self.ropes.len() - 1
     }
 
-    /// The largest value of something over all layers with attention.
-    pub fn largest_attention(&self, of: impl Fn(&AttentionConfig) -> usize) -> usize {
-        let sizes = self.layers.iter().map(|layer| {
-            let MixerConfig::Attention(attention) = &layer.mixer;
-            of(attention)
-        });
-        sizes.max().unwrap_or(0)
+    /// The largest value of something over all layers' mixers.
+    pub fn largest_of_mixers(&self, of: impl Fn(&MixerConfig) -> usize) -> usize {
+        self.layers.iter().map(|layer| of(&layer.mixer)).max().unwrap_or(0)
     }
 
     /// Key and value size of a layer whose heads cannot be stored in runs of `len` values, if there is one.
     pub fn kv_not_in_runs_of(&self, len: usize) -> Option<[usize; 2]> {
         self.layers.iter().find_map(|layer| {
-            let MixerConfig::Attention(AttentionConfig { head_dim, value_dim, .. }) = layer.mixer;
+            let AttentionConfig { head_dim, value_dim, .. } = *layer.mixer.attention();
             let fits = head_dim.is_multiple_of(len) && value_dim.is_multiple_of(len);
             (!fits).then_some([head_dim, value_dim])
         })

@@ -117,6 +117,10 @@ impl Pass<'_> {
             (MixerConfig::Attention(config), Mixer::Attention(weights)) => {
                 self.attention(index, config, weights, rows);
             }
+            (MixerConfig::Latent(config), Mixer::Latent(weights)) => {
+                self.latent_attention(index, config, weights, rows);
+            }
+            _ => unreachable!("a layer's weights are bound by its numbers"),
         }
         self.add_block(layer.post_mixer_norm, count);
     }

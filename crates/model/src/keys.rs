@@ -126,8 +126,9 @@ impl Keys<'_> {
         }
     }
 
-    /// Keys as in llama.cpp's `llama_model_base::load_hparams`.
-    pub fn rope(&self, head_dim: usize) -> Result<Rope, ModelError> {
+    /// Keys as in llama.cpp's `llama_model_base::load_hparams`. YaRN's log multiplier is refused where the
+    /// family does not know what to do with it.
+    pub fn rope(&self, head_dim: usize, knows_multiplier: bool) -> Result<Rope, ModelError> {
         let dimensions = self.size_or("rope.dimension_count", WIDTH_MAX, head_dim)?;
         if dimensions > head_dim || dimensions % 2 != 0 {
             return Err(self.bad(
@@ -162,7 +163,9 @@ impl Keys<'_> {
             }),
             other => return Err(self.bad("rope.scaling.type", other, "none, linear, yarn or longrope")),
         };
-        for unknown in ["rope.scaling.yarn_log_multiplier", "rope.scaling.alpha"] {
+        let multiplier = ["rope.scaling.yarn_log_multiplier"];
+        let unknown = multiplier.into_iter().filter(|_| !knows_multiplier).chain(["rope.scaling.alpha"]);
+        for unknown in unknown {
             if let Some(value) = self.optional_float(unknown)?.filter(|&value| value != 0.0) {
                 return Err(self.bad(
                     unknown,

@@ -9,6 +9,7 @@ mod families;
 mod forward;
 mod guard;
 mod keys;
+mod latent;
 mod linear;
 pub mod machine;
 mod memory;

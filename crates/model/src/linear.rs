@@ -7,20 +7,48 @@ use adit_format::TensorType;
 use adit_kernels::{
     ActivationFormat, Activations, Job, Matrix, Pool, Selection, activation_format, add, matmul, scale,
 };
-use adit_pager::Backbone;
+use adit_pager::{AlignedBuf, Backbone};
 
-use crate::weights::{ExpertMatrix, Projection, Tensor, Vector};
+use crate::error::ModelError;
+use crate::weights::{Derived, ExpertMatrix, Projection, Tensor, Vector};
+
+/// Weights that stay in memory: those that the file holds, and those made of them.
+pub(crate) struct Resident {
+    backbone: Backbone,
+    derived: Vec<AlignedBuf>,
+}
+
+impl Resident {
+    /// Makes what is derived.
+    pub fn new(backbone: Backbone, derived: &[Derived]) -> Result<Resident, ModelError> {
+        let mut buffers = Vec::with_capacity(derived.len());
+        for derived in derived {
+            let mut buffer = AlignedBuf::new(derived.bytes())?;
+            let source = |tensor: Tensor| matrix_of(tensor, backbone.bytes(tensor.handle));
+            derived.write(source, &mut buffer[..derived.bytes()]);
+            buffers.push(buffer);
+        }
+        Ok(Resident { backbone, derived: buffers })
+    }
+
+    fn bytes(&self, handle: usize) -> &[u8] {
+        match handle.checked_sub(self.backbone.len()) {
+            None => self.backbone.bytes(handle),
+            Some(derived) => &self.derived[derived],
+        }
+    }
+}
 
 /// Resident weights and the workers that multiply by them.
 #[derive(Clone, Copy)]
 pub(crate) struct Linear<'a> {
     pub pool: &'a Pool,
-    pub backbone: &'a Backbone,
+    pub resident: &'a Resident,
 }
 
 impl<'a> Linear<'a> {
     pub fn vector(&self, vector: Vector) -> &'a [f32] {
-        &floats(self.backbone.bytes(vector.handle))[vector.first..vector.first + vector.len]
+        &floats(self.resident.bytes(vector.handle))[vector.first..vector.first + vector.len]
     }
 
     pub fn optional_vector(&self, vector: Option<Vector>) -> Option<&'a [f32]> {
@@ -28,7 +56,7 @@ impl<'a> Linear<'a> {
     }
 
     pub fn matrix(&self, tensor: Tensor) -> Matrix<'a> {
-        matrix(tensor.kind, tensor.first_row, tensor.rows, tensor.cols, self.backbone.bytes(tensor.handle))
+        matrix_of(tensor, self.resident.bytes(tensor.handle))
     }
 
     /// Prepares `rows` rows of `cols` values for products with weights of these kinds.
@@ -118,6 +146,10 @@ fn formats_of(kinds: &[TensorType]) -> ([ActivationFormat; 4], usize) {
         }
     }
     (formats, len)
+}
+
+fn matrix_of(tensor: Tensor, bytes: &[u8]) -> Matrix<'_> {
+    matrix(tensor.kind, tensor.first_row, tensor.rows, tensor.cols, bytes)
 }
 
 /// `rows` rows from `first_row` on of a matrix whose rows lie in `bytes` one behind the other.

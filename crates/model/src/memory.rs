@@ -6,7 +6,7 @@
 use adit_kernels::{KV_BLOCK, KvFormat, KvLayout, KvView};
 use adit_pager::AlignedBuf;
 
-use crate::config::{AttentionConfig, Config, LayerConfig, MixerConfig};
+use crate::config::{AttentionConfig, Config, LayerConfig};
 use crate::error::ModelError;
 
 /// The shape of the key-value memory; its size in bytes is a term of the plan.
@@ -20,11 +20,9 @@ pub struct KvShape {
 impl KvShape {
     /// Room for `lanes` sequences of `context` positions.
     pub fn new(config: &Config, format: KvFormat, context: usize, lanes: usize) -> KvShape {
-        let layout = |layer: &LayerConfig| match &layer.mixer {
-            MixerConfig::Attention(attention) => {
-                let AttentionConfig { kv_heads, head_dim, value_dim, values, .. } = *attention;
-                KvLayout { format, kv_heads, head_dim, value_dim, values }
-            }
+        let layout = |layer: &LayerConfig| {
+            let AttentionConfig { kv_heads, head_dim, value_dim, values, .. } = *layer.mixer.attention();
+            KvLayout { format, kv_heads, head_dim, value_dim, values }
         };
         KvShape {
             layouts: config.layers.iter().map(layout).collect(),

@@ -16,7 +16,7 @@ use crate::error::ModelError;
 use crate::families::Family;
 use crate::forward::{Pass, Row};
 use crate::guard::{Guard, GuardStats, Slots};
-use crate::linear::Linear;
+use crate::linear::{Linear, Resident};
 use crate::memory::Memory;
 use crate::mirrors;
 use crate::observe::Observer;
@@ -66,7 +66,8 @@ impl Blueprint {
         let (files, groups) = (&self.files, &self.weights.groups);
         let sizes = FileSizes {
             header_bytes: self.header_bytes(),
-            backbone_bytes: Backbone::bytes_needed(files, &self.weights.extents),
+            backbone_bytes: Backbone::bytes_needed(files, &self.weights.extents)
+                + self.weights.derived_bytes(),
             slot_bytes: Pager::slot_bytes(files, groups),
             // A bound: tables for as many slots as there are experts.
             overhead_bytes: Pager::overhead_bytes(files, groups, self.weights.experts()),
@@ -134,7 +135,7 @@ pub struct Model {
     weights: Weights,
     plan: Plan,
     pool: Pool,
-    backbone: Backbone,
+    resident: Resident,
     rotations: Box<[RopeTable]>,
     pager: Option<Pager>,
     memory: Memory,
@@ -169,7 +170,8 @@ impl Model {
         drop(gguf);
         let pool = Pool::new(plan.threads);
         let backbone = Backbone::load(&files, &weights.extents, progress)?;
-        let linear = Linear { pool: &pool, backbone: &backbone };
+        let resident = Resident::new(backbone, &weights.derived)?;
+        let linear = Linear { pool: &pool, resident: &resident };
         let rotations = config.ropes.iter().map(|rope| rope_table(rope, &weights, linear, plan.context));
         let rotations = rotations.collect();
         let memory = Memory::new(&plan.kv, plan.context, plan.lanes)?;
@@ -188,7 +190,7 @@ impl Model {
             weights,
             plan,
             pool,
-            backbone,
+            resident,
             rotations,
             pager,
             memory,
@@ -290,7 +292,7 @@ impl Model {
         let mut pass = Pass {
             config: &self.config,
             weights: &self.weights,
-            linear: Linear { pool: &self.pool, backbone: &self.backbone },
+            linear: Linear { pool: &self.pool, resident: &self.resident },
             rotations: &self.rotations,
             memory: &mut self.memory,
             scratch: &mut self.scratch,

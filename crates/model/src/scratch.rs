@@ -4,7 +4,8 @@
 
 use adit_kernels::{ActivationFormat, Activations, activation_format, attention_scratch_floats};
 
-use crate::config::{AttentionConfig, Config};
+use crate::config::{Config, LatentConfig, MixerConfig};
+use crate::latent::LATENT_ROWS_MAX;
 use crate::weights::Weights;
 
 /// Rows whose logits are computed in one go; more than that are taken in turns.
@@ -25,7 +26,7 @@ pub(crate) struct Scratch {
     pub hidden: Vec<f32>,
     /// rows x width: the normalised residual; later a block's output.
     pub normed: Vec<f32>,
-    /// rows x heads * head_dim
+    /// rows x heads * head_dim, as the projection makes them
     pub query: Vec<f32>,
     /// rows x kv_heads * head_dim
     pub key: Vec<f32>,
@@ -33,6 +34,18 @@ pub(crate) struct Scratch {
     pub value: Vec<f32>,
     /// rows x heads * value_dim
     pub attended: Vec<f32>,
+    /// rows x rank, where queries are made in two steps
+    pub low_rank: Vec<f32>,
+    /// latent rows x heads x (latent + rotated): queries of latents
+    pub absorbed: Vec<f32>,
+    /// latent rows x heads x latent: what was attended; before, the part of queries that does not turn
+    pub latents: Vec<f32>,
+    /// heads x latent rows x latent or value_dim: products of each head's matrix
+    pub products: Vec<f32>,
+    /// heads x latent rows: where each head's rows are among `[row][head]`
+    pub head_rows: Vec<u32>,
+    /// Activations of single heads.
+    pub head_input: Activations,
     /// rows (one for each expert used, at least) x inner width of a feed-forward block or expert
     pub gate: Vec<f32>,
     /// as `gate`
@@ -107,23 +120,35 @@ impl Scratch {
     fn carve(config: &Config, weights: &Weights, shape: StepShape, memory: &mut Carver) -> Scratch {
         let StepShape { rows, context, threads } = shape;
         let width = config.width;
-        let attended = config.largest_attention(AttentionConfig::attended_width);
+        let attended = config.largest_of_mixers(MixerConfig::output_width);
+        let of_latent =
+            |of: fn(&LatentConfig) -> usize| config.largest_of_mixers(|mixer| mixer.latent().map_or(0, of));
+        let latent_rows = rows.min(LATENT_ROWS_MAX);
+        let latents = latent_rows * of_latent(|latent| latent.attention.heads);
+        let unrotated = of_latent(|latent| latent.unrotated.max(latent.latent));
+        let low_rank = of_latent(|latent| latent.query_rank);
         let inner = config.largest_inner();
         let (experts, used, shared) = match &config.experts {
             Some(experts) => (experts.count, experts.used, experts.shared > 0),
             None => (0, 0, false),
         };
-        let (input_formats, inner_formats) = formats(weights);
+        let [input_formats, inner_formats, head_formats] = formats(weights);
         // A single row meets all its experts at once.
         let inner_rows = rows.max(used);
         let shared_rows = if shared { rows } else { 0 };
         Scratch {
             hidden: memory.take(rows * width),
             normed: memory.take(rows * width),
-            query: memory.take(rows * config.largest_attention(AttentionConfig::query_width)),
-            key: memory.take(rows * config.largest_attention(AttentionConfig::key_width)),
-            value: memory.take(rows * config.largest_attention(AttentionConfig::value_width)),
+            query: memory.take(rows * config.largest_of_mixers(MixerConfig::query_width)),
+            key: memory.take(rows * config.largest_of_mixers(|mixer| mixer.attention().key_width())),
+            value: memory.take(rows * config.largest_of_mixers(|mixer| mixer.attention().value_width())),
             attended: memory.take(rows * attended),
+            low_rank: memory.take(rows * low_rank),
+            absorbed: memory.take(latents * of_latent(|latent| latent.attention.head_dim)),
+            latents: memory.take(latents * unrotated),
+            products: memory.take(latents * of_latent(|latent| latent.latent.max(latent.value_dim))),
+            head_rows: memory.take(latents),
+            head_input: memory.activations(latents, unrotated, &head_formats),
             gate: memory.take(inner_rows * inner),
             up: memory.take(inner_rows * inner),
             angles: config.ropes.iter().map(|rope| memory.take(rows * rope.dimensions)).collect(),
@@ -139,25 +164,25 @@ impl Scratch {
             places: memory.take(rows * used),
             shared: memory.take(shared_rows * width),
             shared_gates: memory.take(shared_rows),
-            input: memory.activations(rows, width.max(attended), &input_formats),
+            input: memory.activations(rows, width.max(attended).max(low_rank), &input_formats),
             inner: memory.activations(inner_rows, inner, &inner_formats),
-            attention: memory.take(
-                config.largest_attention(|layer| attention_scratch_floats(&layer.shape(), threads, context)),
-            ),
+            attention: memory.take(config.largest_of_mixers(|mixer| {
+                attention_scratch_floats(&mixer.attention().shape(), threads, context)
+            })),
             logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
         }
     }
 }
 
-/// The activation formats that block inputs and feed-forward inner values are needed in.
-fn formats(weights: &Weights) -> (Vec<ActivationFormat>, Vec<ActivationFormat>) {
-    let (mut input, mut inner) = (Vec::new(), Vec::new());
-    weights.for_each_kind(|kind, is_inner| {
+/// The activation formats that each kind of input is needed in.
+fn formats(weights: &Weights) -> [Vec<ActivationFormat>; 3] {
+    let mut lists = [const { Vec::new() }; 3];
+    weights.for_each_kind(|kind, input| {
         let format = activation_format(kind).expect("binding admits only types with kernels");
-        let list = if is_inner { &mut inner } else { &mut input };
+        let list: &mut Vec<_> = &mut lists[input as usize];
         if !list.contains(&format) {
             list.push(format);
         }
     });
-    (input, inner)
+    lists
 }

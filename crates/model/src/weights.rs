@@ -5,7 +5,9 @@
 //! makes the file refused, because a model with an unknown part would run approximately.
 
 mod binder;
+mod derived;
 mod experts;
+mod latent;
 
 use adit_format::{Gguf, TensorType};
 use adit_pager::{Extent, Group};
@@ -15,6 +17,7 @@ use crate::error::ModelError;
 use crate::families::Presence;
 use binder::Binder;
 pub(crate) use binder::file_name;
+pub use derived::Derived;
 
 /// A resident matrix of `rows` outputs by `cols` inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +66,62 @@ pub struct Attention {
 /// The part of a layer in which positions see each other.
 #[derive(Debug)]
 pub enum Mixer {
-    Attention(Attention),
+    Attention(Box<Attention>),
+    Latent(Box<Latent>),
+}
+
+/// How the queries of latent attention are made.
+#[derive(Debug)]
+pub enum LatentQuery {
+    Direct(Projection),
+    /// `up(norm(down(x)))`
+    LowRank {
+        down: Projection,
+        norm: Vector,
+        up: Projection,
+    },
+}
+
+/// Latent attention in its absorbed form.
+#[derive(Debug)]
+pub struct Latent {
+    pub query: LatentQuery,
+    /// Makes the latent and the rotated key.
+    pub compress: Projection,
+    pub latent_norm: Vector,
+    /// Takes the part of a query that does not turn to a query of latents.
+    pub key_up: PerHead,
+    /// Whether it is among what is made at load.
+    pub key_up_is_derived: bool,
+    /// Takes what was attended of latents to a head's output.
+    pub value_up: PerHead,
+    pub output: Projection,
+}
+
+/// A matrix for each head, in one tensor.
+#[derive(Debug, Clone, Copy)]
+pub struct PerHead {
+    /// The first head's.
+    pub first: Tensor,
+    /// Rows from one head's first row to the next one's.
+    pub stride: usize,
+}
+
+impl PerHead {
+    pub fn head(&self, head: usize) -> Tensor {
+        Tensor { first_row: self.first.first_row + head * self.stride, ..self.first }
+    }
+}
+
+/// What a matrix multiplies: each kind of input is prepared by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// A block's input.
+    Block,
+    /// The inner values of a feed-forward block.
+    Inner,
+    /// One head's values.
+    Head,
 }
 
 impl From<Tensor> for Projection {
@@ -75,8 +133,32 @@ impl From<Tensor> for Projection {
 impl Mixer {
     /// The types of the matrices that its normalised input meets.
     pub fn input_kinds(&self) -> [TensorType; 3] {
-        let Mixer::Attention(attention) = self;
-        [&attention.query, &attention.key, &attention.value].map(|projection| projection.weight.kind)
+        match self {
+            Mixer::Attention(attention) => {
+                let Attention { query, key, value, .. } = &**attention;
+                [query, key, value].map(|projection| projection.weight.kind)
+            }
+            Mixer::Latent(latent) => {
+                let (LatentQuery::Direct(query) | LatentQuery::LowRank { down: query, .. }) = &latent.query;
+                [query, query, &latent.compress].map(|projection| projection.weight.kind)
+            }
+        }
+    }
+
+    /// The matrices and what they multiply.
+    fn for_each_kind(&self, of: &mut impl FnMut(TensorType, Input)) {
+        self.input_kinds().into_iter().for_each(|kind| of(kind, Input::Block));
+        match self {
+            Mixer::Attention(attention) => of(attention.output.weight.kind, Input::Block),
+            Mixer::Latent(latent) => {
+                of(latent.output.weight.kind, Input::Block);
+                if let LatentQuery::LowRank { up, .. } = &latent.query {
+                    of(up.weight.kind, Input::Block);
+                }
+                of(latent.key_up.first.kind, Input::Head);
+                of(latent.value_up.first.kind, Input::Head);
+            }
+        }
     }
 }
 
@@ -198,8 +280,10 @@ pub struct Weights {
     pub output: Projection,
     pub rope_factors: RopeFactors,
     pub layers: Vec<Layer>,
-    /// What the backbone loads; handles are indices into this list.
+    /// What the backbone loads; handles are indices into this list, and behind it into `derived`.
     pub extents: Vec<Extent>,
+    /// What is made of them at load.
+    pub derived: Vec<Derived>,
     /// One group per mixture-of-experts layer.
     pub groups: Vec<Group>,
 }
@@ -224,15 +308,16 @@ impl Weights {
             short: binder.optional_vector(Presence::Optional, "rope_factors_short.weight", pairs)?,
         };
         let layers = (0..config.layers.len()).map(|layer| binder.layer(layer));
-        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let mut layers = layers.collect::<Result<Vec<_>, _>>()?;
         for extra in 0..config.extra_layers {
             binder.leave_out_layer(config.layers.len() + extra);
         }
         binder.leave_out_unused();
         binder.refuse_leftovers()?;
         let output = Projection { weight, scale, bias };
-        let Binder { extents, groups, .. } = binder;
-        Ok(Weights { embedding, output_norm, output, rope_factors, layers, extents, groups })
+        let Binder { extents, derived, groups, .. } = binder;
+        derived::number(&mut layers, extents.len());
+        Ok(Weights { embedding, output_norm, output, rope_factors, layers, extents, derived, groups })
     }
 
     /// Routed experts in all layers.
@@ -240,31 +325,29 @@ impl Weights {
         self.groups.iter().map(|group| group.members as usize).sum()
     }
 
-    /// Calls `of` with every matrix that meets a block's input, and whether it meets the inner values of a
-    /// feed-forward block instead.
-    pub fn for_each_kind(&self, mut of: impl FnMut(TensorType, bool)) {
-        of(self.output.weight.kind, false);
+    /// Bytes of what is made at load.
+    pub fn derived_bytes(&self) -> u64 {
+        self.derived.iter().map(|derived| derived.bytes() as u64).sum()
+    }
+
+    /// Calls `of` with the type of every matrix and what it multiplies.
+    pub fn for_each_kind(&self, mut of: impl FnMut(TensorType, Input)) {
+        of(self.output.weight.kind, Input::Block);
         for layer in &self.layers {
-            let Mixer::Attention(attention) = &layer.mixer;
-            for projection in [&attention.query, &attention.key, &attention.value, &attention.output] {
-                of(projection.weight.kind, false);
-            }
+            layer.mixer.for_each_kind(&mut of);
             let mut dense = |block: &Dense| {
-                of(block.gate.weight.kind, false);
-                of(block.up.weight.kind, false);
-                of(block.down.weight.kind, true);
+                of(block.gate.weight.kind, Input::Block);
+                of(block.up.weight.kind, Input::Block);
+                of(block.down.weight.kind, Input::Inner);
             };
             match &layer.feed_forward {
                 FeedForward::Dense(block) => dense(block),
                 FeedForward::Routed(routed) => {
                     if let Some(shared) = &routed.shared {
                         dense(&shared.block);
-                        shared.gate.iter().for_each(|gate| of(gate.kind, false));
                     }
-                    of(routed.router.kind, false);
-                    of(routed.gate.kind, false);
-                    of(routed.up.kind, false);
-                    of(routed.down.kind, true);
+                    routed.input_kinds().into_iter().for_each(|kind| of(kind, Input::Block));
+                    of(routed.down.kind, Input::Inner);
                 }
             }
         }
@@ -280,7 +363,10 @@ impl Binder<'_> {
         Ok(Layer {
             mixer_norm: self.vector(&at("attn_norm.weight"), width)?,
             mixer: match mixer {
-                MixerConfig::Attention(attention) => Mixer::Attention(self.attention(layer, attention)?),
+                MixerConfig::Attention(attention) => {
+                    Mixer::Attention(Box::new(self.attention(layer, attention)?))
+                }
+                MixerConfig::Latent(latent) => Mixer::Latent(Box::new(self.latent(layer, latent)?)),
             },
             post_mixer_norm: self.optional_vector(
                 family.post_norms,

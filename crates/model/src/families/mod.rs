@@ -3,6 +3,7 @@
 //! The forward pass reads this data and never asks for a family's name.
 
 mod bailing;
+mod deepseek2;
 mod dots1;
 mod ernie;
 mod gemma3;
@@ -155,6 +156,8 @@ pub struct Family {
     pub activation: Activation,
     pub attention: AttentionTraits,
     pub router: RouterTraits,
+    /// Whether the family's `details` read YaRN's log multiplier; elsewhere a file with one is refused.
+    pub yarn_log_multiplier: bool,
     /// Whether `expert_count` > 0 is allowed (or demanded).
     pub experts: Presence,
     /// Whether the file may say that the first layers have no experts.
@@ -182,6 +185,7 @@ pub const PLAIN: Family = Family {
     activation: Activation::Silu,
     attention: PLAIN_ATTENTION,
     router: PLAIN_ROUTER,
+    yarn_log_multiplier: false,
     experts: Presence::Never,
     leading_dense: false,
     feed_forward_bias: Presence::Never,
@@ -192,8 +196,9 @@ pub const PLAIN: Family = Family {
     details: no_details,
 };
 
-static FAMILIES: [&Family; 16] = [
+static FAMILIES: [&Family; 17] = [
     &bailing::BAILINGMOE2,
+    &deepseek2::DEEPSEEK2,
     &dots1::DOTS1,
     &ernie::ERNIE4_5_MOE,
     &gemma3::GEMMA3,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use adit_format::{Gguf, TensorInfo, TensorType};
 use adit_pager::{Extent, Group};
 
-use super::{Projection, Tensor, Vector};
+use super::{Derived, Projection, Tensor, Vector};
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::families::Presence;
@@ -20,12 +20,20 @@ pub(super) struct Binder<'a> {
     pub config: &'a Config,
     bound: HashSet<&'a str>,
     pub extents: Vec<Extent>,
+    pub derived: Vec<Derived>,
     pub groups: Vec<Group>,
 }
 
 impl<'a> Binder<'a> {
     pub fn new(gguf: &'a Gguf, config: &'a Config) -> Self {
-        Binder { gguf, config, bound: HashSet::new(), extents: Vec::new(), groups: Vec::new() }
+        Binder {
+            gguf,
+            config,
+            bound: HashSet::new(),
+            extents: Vec::new(),
+            derived: Vec::new(),
+            groups: Vec::new(),
+        }
     }
 
     pub fn projection(
@@ -181,7 +189,7 @@ impl<'a> Binder<'a> {
         ModelError::WrongType { file, name: info.name.clone(), found: info.kind.name(), expected }
     }
 
-    fn resident(&mut self, info: &TensorInfo) -> usize {
+    pub fn resident(&mut self, info: &TensorInfo) -> usize {
         self.extents.push(Extent { file: info.part as u32, offset: info.offset, bytes: info.bytes });
         self.extents.len() - 1
     }

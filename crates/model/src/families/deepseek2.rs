@@ -1,0 +1,105 @@
+//! DeepSeek-V2, V3 and R1, Kimi K2 and others with their architecture: latent attention, a dense start,
+//! routing by softmax or by sigmoid in groups, shared experts.
+
+use adit_kernels::Values;
+
+use super::{Family, Gating, Normalise, PLAIN, PLAIN_ROUTER, Presence, RopeStyle, RouterTraits};
+use crate::config::{AttentionConfig, Config, LatentConfig, MixerConfig, Temperature};
+use crate::error::ModelError;
+use crate::keys::{Keys, WIDTH_MAX};
+
+pub static DEEPSEEK2: Family = Family {
+    architecture: "deepseek2",
+    rope_style: RopeStyle::Normal,
+    yarn_log_multiplier: true,
+    experts: Presence::Always,
+    router: RouterTraits {
+        normalise: Normalise::AsFileSays,
+        correction: Presence::Optional,
+        shared: true,
+        ..PLAIN_ROUTER
+    },
+    leading_dense: true,
+    details,
+    ..PLAIN
+};
+
+/// Files of GLM-4.7-Flash do not name their gate; these numbers are theirs alone.
+const GLM_FLASH_LAYERS: [usize; 2] = [47, 48];
+const GLM_FLASH_VOCABULARY: usize = 154_880;
+
+fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    let is_glm = GLM_FLASH_LAYERS.contains(&config.layers.len()) && config.vocabulary == GLM_FLASH_VOCABULARY;
+    let names_gate = keys.optional_size("expert_gating_func", u32::MAX)?.is_some_and(|gate| gate > 0);
+    if let Some(experts) = config.experts.as_mut().filter(|_| is_glm && !names_gate) {
+        experts.gating = Gating::Sigmoid;
+    }
+    latent_attention(keys, config)
+}
+
+/// Makes the attention of all layers latent.
+pub(super) fn latent_attention(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    let rank = keys.size("attention.kv_lora_rank", WIDTH_MAX)?;
+    let query_rank = keys.optional_size("attention.q_lora_rank", WIDTH_MAX)?.unwrap_or(0);
+    let rotated = config.ropes[0].dimensions;
+    // New files tell the sizes of a stored key and of heads apart, old ones know heads only.
+    let key = |key: &str, old: &str| {
+        let named = keys.optional_size(key, WIDTH_MAX)?.filter(|&size| size > 0);
+        named.map_or_else(|| keys.size(old, WIDTH_MAX), Ok)
+    };
+    let head_dim = key("attention.key_length_mla", "attention.key_length")?;
+    let value_dim = key("attention.value_length_mla", "attention.value_length")?;
+    if head_dim <= rotated {
+        return Err(keys.bad(
+            "attention.key_length_mla",
+            head_dim,
+            &format!("more than the {rotated} that turn"),
+        ));
+    }
+    let scale = scale_of_scores(keys, config)? / (head_dim as f32).sqrt();
+    let temperature = temperature(keys)?;
+    for layer in &mut config.layers {
+        let plain = layer.mixer.attention();
+        layer.mixer = MixerConfig::Latent(LatentConfig {
+            attention: AttentionConfig {
+                heads: plain.heads,
+                kv_heads: 1,
+                head_dim: rank + rotated,
+                value_dim: rank,
+                values: Values::HeadOfKey,
+                scale,
+                temperature,
+                ..plain.clone()
+            },
+            latent: rank,
+            rotated,
+            unrotated: head_dim - rotated,
+            value_dim,
+            query_rank,
+        });
+    }
+    Ok(())
+}
+
+/// The square of YaRN's factor on queries and keys, which the rotation gives to the turned part only; the
+/// rotation's own factor is set so that it does not count twice (llama.cpp's `build_deepseek2`).
+fn scale_of_scores(keys: &Keys<'_>, config: &mut Config) -> Result<f32, ModelError> {
+    // The converter has written a tenth of the number.
+    let multiplier = keys.optional_float("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0) / 0.1;
+    let rope = &mut config.ropes[0];
+    let log = 0.1 * (1.0 / rope.scale).ln();
+    if rope.yarn.is_some() && multiplier != 0.0 {
+        rope.magnitude /= 1.0 + log;
+    }
+    let factor = rope.magnitude * (1.0 + log) * (1.0 + multiplier * log);
+    Ok(factor * factor)
+}
+
+fn temperature(keys: &Keys<'_>) -> Result<Option<Temperature>, ModelError> {
+    let scale = keys.optional_float("attention.temperature_scale")?.unwrap_or(0.0);
+    if scale == 0.0 {
+        return Ok(None);
+    }
+    let length = keys.size("attention.temperature_length", u32::MAX)?;
+    Ok(Some(Temperature { scale, length }))
+}

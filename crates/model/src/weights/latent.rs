@@ -1,0 +1,64 @@
+//! Binding of latent attention, of files new and old.
+
+use super::binder::Binder;
+use super::{Derived, Latent, LatentQuery, PerHead, Tensor};
+use crate::config::LatentConfig;
+use crate::error::ModelError;
+use crate::families::Presence;
+
+impl Binder<'_> {
+    pub fn latent(&mut self, layer: usize, config: &LatentConfig) -> Result<Latent, ModelError> {
+        let width = self.config.width;
+        let at = |part: &str| format!("blk.{layer}.{part}");
+        let queries = config.query_width();
+        let none = Presence::Never;
+        let query = match config.query_rank {
+            0 => LatentQuery::Direct(self.projection(&at("attn_q"), queries, width, none)?),
+            rank => LatentQuery::LowRank {
+                down: self.projection(&at("attn_q_a"), rank, width, none)?,
+                norm: self.vector(&at("attn_q_a_norm.weight"), rank)?,
+                up: self.projection(&at("attn_q_b"), queries, rank, none)?,
+            },
+        };
+        let stored = config.attention.head_dim;
+        let compress = self.projection(&at("attn_kv_a_mqa"), stored, width, none)?;
+        let latent_norm = self.vector(&at("attn_kv_a_norm.weight"), config.latent)?;
+        let (key_up, value_up, key_up_is_derived) = self.up_projections(layer, config)?;
+        let output = self.projection(&at("attn_output"), width, config.output_width(), none)?;
+        Ok(Latent { query, compress, latent_norm, key_up, value_up, key_up_is_derived, output })
+    }
+
+    /// What takes queries to latents and latents to outputs, and whether the former is derived.
+    fn up_projections(
+        &mut self,
+        layer: usize,
+        config: &LatentConfig,
+    ) -> Result<(PerHead, PerHead, bool), ModelError> {
+        let LatentConfig { latent, unrotated, value_dim, .. } = *config;
+        let heads = config.attention.heads;
+        let together = format!("blk.{layer}.attn_kv_b.weight");
+        if self.gguf.tensor(&together).is_none() {
+            let key_up =
+                self.per_head(&format!("blk.{layer}.attn_k_b.weight"), [heads, latent, unrotated])?;
+            let value_up =
+                self.per_head(&format!("blk.{layer}.attn_v_b.weight"), [heads, value_dim, latent])?;
+            return Ok((key_up, value_up, false));
+        }
+        let stride = unrotated + value_dim;
+        let both = self.matrix(&together, heads * stride, latent)?;
+        let keys = PerHead { first: Tensor { rows: unrotated, ..both }, stride };
+        let values = PerHead { first: Tensor { rows: value_dim, first_row: unrotated, ..both }, stride };
+        let derived = Derived::turned(keys, heads);
+        let key_up = derived.matrices(self.derived.len());
+        self.derived.push(derived);
+        Ok((key_up, values, true))
+    }
+
+    /// A tensor of `[heads][rows][cols]`.
+    fn per_head(&mut self, name: &str, [heads, rows, cols]: [usize; 3]) -> Result<PerHead, ModelError> {
+        let info = self.claim(name, &[cols as u64, rows as u64, heads as u64])?;
+        self.must_compute(info)?;
+        let handle = self.resident(info);
+        Ok(PerHead { first: Tensor { kind: info.kind, rows, cols, handle, first_row: 0 }, stride: rows })
+    }
+}
