@@ -4,6 +4,8 @@
 //! * [`Activations`], [`matmul`]: activations quantised once, multiplied with weights as they lie on disk.
 //!   The order of every sum is fixed; the rule is written in `dot`.
 //! * [`attention`], [`KvLayout`]: keys and values stored in blocks, and attention over them.
+//! * [`gated_delta_rule`], [`mamba2_scan`], [`causal_conv1d`] and others of `recurrent`: layers that carry a
+//!   state from row to row.
 //! * Norms, rope, gated activation functions, softmax: rows of floats.
 //!
 //! Every kernel has a scalar twin with the same bits; [`Isa`] picks at run time. Sizes are checked with
@@ -24,6 +26,7 @@ mod matmul;
 mod matrix;
 mod ops;
 mod pool;
+mod recurrent;
 pub mod roofline;
 mod rope;
 
@@ -38,10 +41,14 @@ pub use kv::{KEY_TILE, KV_BLOCK, KvFormat, KvLayout, KvView, Values};
 pub use matmul::{Job, Selection, matmul};
 pub use matrix::{Matrix, dequantize_row};
 pub use ops::{
-    add, add_scaled, clamp, exp, gelu_erf, gelu_erf_mul, gelu_quick, gelu_tanh, gelu_tanh_mul, l2_norm_heads,
-    layer_norm, mul, mul_sigmoid, mul_silu, relu, relu_mul, relu_squared, rms_norm, rms_norm_groups,
-    rms_norm_heads, rms_norm_in_place, rms_scale_heads, scale, sigmoid, silu, silu_clamp_mul, silu_mul,
-    situ_mul, soft_cap, softmax, softplus, swiglu_clamp, swiglu_oai, tanh, top_k,
+    add, add_scaled, clamp, delta_norm_heads, exp, gelu_erf, gelu_erf_mul, gelu_quick, gelu_tanh,
+    gelu_tanh_mul, l2_norm_heads, layer_norm, mul, mul_sigmoid, mul_silu, relu, relu_mul, relu_squared,
+    rms_norm, rms_norm_groups, rms_norm_heads, rms_norm_in_place, rms_scale_heads, scale, sigmoid, silu,
+    silu_clamp_mul, silu_mul, situ_mul, soft_cap, softmax, softplus, swiglu_clamp, swiglu_oai, tanh, top_k,
 };
 pub use pool::Pool;
+pub use recurrent::{
+    CONV_TAPS_MAX, Columns, Conv1d, Decay, KeySharing, LinearInputs, LinearShape, MAMBA1_STATE_MAX, Mamba1,
+    Mamba2, causal_conv1d, gated_delta_rule, linear_attention, mamba1_scan, mamba2_scan,
+};
 pub use rope::{RopeScaling, RopeStyle, RopeTable, rope, rope_heads};

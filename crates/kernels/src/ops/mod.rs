@@ -16,7 +16,8 @@ pub use gates::{
     swiglu_oai, tanh,
 };
 pub use norms::{
-    l2_norm_heads, layer_norm, rms_norm, rms_norm_groups, rms_norm_heads, rms_norm_in_place, rms_scale_heads,
+    delta_norm_heads, l2_norm_heads, layer_norm, rms_norm, rms_norm_groups, rms_norm_heads,
+    rms_norm_in_place, rms_scale_heads,
 };
 
 /// Adds up `value(x[i])` in 8 lanes of f64.

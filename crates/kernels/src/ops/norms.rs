@@ -42,6 +42,12 @@ fn l2_norm_body(x: &mut [f32], eps: f32) {
 }
 
 #[inline(always)]
+fn delta_norm_body(x: &mut [f32], eps: f32) {
+    let scale = 1.0 / (sum_f64(x, |x| x as f64 * x as f64) as f32 + eps).sqrt();
+    x.iter_mut().for_each(|x| *x *= scale);
+}
+
+#[inline(always)]
 fn layer_norm_body(x: &[f32], weight: Option<&[f32]>, bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
     let mean = sum_f64(x, f64::from) / x.len() as f64;
     for (out, x) in out.iter_mut().zip(x) {
@@ -62,6 +68,7 @@ per_isa!(
     pub(super) fn rms_norm_in_place_isa(x: &mut [f32], weight: &[f32], eps: f32) = rms_norm_in_place_body
 );
 per_isa!(pub(super) fn rms_scale_isa(x: &mut [f32], eps: f32) = rms_scale_body);
+per_isa!(pub(super) fn delta_norm_isa(x: &mut [f32], eps: f32) = delta_norm_body);
 per_isa!(pub(super) fn l2_norm_isa(x: &mut [f32], eps: f32) = l2_norm_body);
 per_isa!(
     pub(super) fn layer_norm_isa(
@@ -107,9 +114,15 @@ pub fn rms_scale_heads(x: &mut [f32], head_len: usize, eps: f32) {
 }
 
 /// `x = x / max(sqrt(sum(x^2)), eps)` on each head of `head_len` elements by itself, as ggml's
-/// `ggml_l2_norm` has it (queries and keys of gated delta nets).
+/// `ggml_l2_norm` has it.
 pub fn l2_norm_heads(x: &mut [f32], head_len: usize, eps: f32) {
     heads(x, head_len).for_each(|head| l2_norm_isa(Isa::best(), head, eps));
+}
+
+/// `x = x / sqrt(sum(x^2) + eps)` on each head of `head_len` elements by itself: queries and keys of gated
+/// delta nets (llama.cpp's `build_gdn_l2_norm`).
+pub fn delta_norm_heads(x: &mut [f32], head_len: usize, eps: f32) {
+    heads(x, head_len).for_each(|head| delta_norm_isa(Isa::best(), head, eps));
 }
 
 /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`, without what is not there; the variance

@@ -82,6 +82,8 @@ fn norms_without_weights_by_groups_and_around_the_mean_follow_their_formulas() {
         let l2 = halves(&|x| 1.0 / squares(x).sqrt().max(0.1));
         close(&applied(&|x| rms_scale_heads(x, len, 0.1)), rms.iter().copied());
         close(&applied(&|x| l2_norm_heads(x, len, 0.1)), l2.into_iter());
+        let delta = halves(&|x| 1.0 / (squares(x) + 0.1f32 as f64).sqrt());
+        close(&applied(&|x| delta_norm_heads(x, len, 0.1)), delta.into_iter());
         let weighed = rms.iter().zip(&weight).map(|(x, w)| x * *w as f64);
         close(&applied(&|x| rms_norm_groups(x, &weight, len, 0.1)), weighed);
 
@@ -156,6 +158,7 @@ fn every_instruction_set_agrees_with_the_scalar_twin() {
             |isa, x, _| softmax_isa(isa, x),
             |isa, x, _| rms_scale_isa(isa, x, 1e-6),
             |isa, x, _| l2_norm_isa(isa, x, 1e-6),
+            |isa, x, _| delta_norm_isa(isa, x, 1e-6),
             |isa, x, y| layer_norm_isa(isa, y, Some(y), Some(y), 1e-6, x),
             |isa, x, _| silu_isa(isa, x),
             |isa, x, _| sigmoid_isa(isa, x),

@@ -329,6 +329,18 @@ impl<'a, T> Rows<'a, T> {
         // SAFETY: inside the slice that `new` borrowed for us; nobody else has this row.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.row_len), self.row_len) }
     }
+
+    /// `count` rows from `first` on as one.
+    ///
+    /// # Safety
+    /// No row may be borrowed twice at a time.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "rows are disjoint, by the contract")]
+    pub unsafe fn span(&self, first: usize, count: usize) -> &mut [T] {
+        assert!(first <= self.count && count <= self.count - first, "{count} rows from {first}");
+        // SAFETY: inside the slice that `new` borrowed for us; nobody else has these rows.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(first * self.row_len), count * self.row_len) }
+    }
 }
 
 #[cfg(test)]
