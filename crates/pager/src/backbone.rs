@@ -3,7 +3,7 @@
 
 use crate::{
     FileSet, PagerError,
-    disk::Disk,
+    disk::{Disk, Need},
     fetch::Fetch,
     layout::{Extent, Piece, READ_BYTES_MAX, Run, coalesce},
     memory::AlignedBuf,
@@ -86,8 +86,8 @@ impl Backbone {
 /// Starts the chunks that the queues have room for; returns how many are started now.
 fn start_chunks(disk: &mut Disk, chunks: &[Vec<Fetch>], mut started: usize) -> usize {
     let before = started;
-    while started < chunks.len() && disk.has_room(chunks[started].len()) {
-        disk.load(started, chunks[started].len(), chunks[started].iter().copied());
+    while started < chunks.len() && disk.has_room(chunks[started].len(), Need::Asked(0)) {
+        disk.load(started, chunks[started].len(), chunks[started].iter().copied(), Need::Asked(0));
         started += 1;
     }
     if started > before {

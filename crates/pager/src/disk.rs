@@ -57,11 +57,36 @@ pub(crate) struct Line {
     pub depth: usize,
     /// Bytes in flight at which it begins no further read.
     pub flight_bytes: u64,
+    /// What is asked for, and what is foreseen to be.
     pub queue: Queue,
-    /// Moves whenever the queue has grown or `stop` was set.
+    pub hints: Queue,
+    /// Moves whenever a queue has grown or `stop` was set.
     pub bell: Event,
     pub watch: Watch,
     pub pace: LinePace,
+}
+
+impl Line {
+    fn queue_for(&self, need: Need) -> &Queue {
+        match need {
+            Need::Asked(_) => &self.queue,
+            Need::Foreseen(_) => &self.hints,
+        }
+    }
+}
+
+/// Why something is read: a call waits for it, or is foreseen to. Calls are numbered; the number may wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Asked(u32),
+    Foreseen(u32),
+}
+
+impl Need {
+    fn due(self) -> u32 {
+        let (Need::Asked(call) | Need::Foreseen(call)) = self;
+        call
+    }
 }
 
 /// Counted by the I/O threads.
@@ -75,6 +100,8 @@ pub(crate) struct ReadCounters {
     pub retries: AtomicU64,
     /// Reads that ended early and were continued.
     pub short_reads: AtomicU64,
+    /// Time in which a thread had reads under way, up to the end of the last one; the sum over threads.
+    pub busy_ns: AtomicU64,
 }
 
 pub(crate) struct Disk {
@@ -137,7 +164,7 @@ impl Disk {
     /// What `new` takes beside the slots' frames, in bytes.
     pub(crate) fn overhead_bytes(files: &FileSet, slots: usize, reads_per_slot: usize) -> u64 {
         let lines = io::thread_count(files);
-        let per_line = queue_capacity(reads_per_slot * reads_max(files)) * Queue::CELL_BYTES // requests
+        let per_line = 2 * queue_capacity(reads_per_slot * reads_max(files)) * Queue::CELL_BYTES // requests
             + Watch::BYTES // what is under way
             + STACK_BYTES // the thread's stack
             + io::BACKEND_BYTES; // rings and tables of the backend, the thread's own bookkeeping
@@ -164,14 +191,14 @@ impl Disk {
     }
 
     /// Whether a load of `reads` pieces can be started now.
-    pub(crate) fn has_room(&self, reads: usize) -> bool {
+    pub(crate) fn has_room(&self, reads: usize, need: Need) -> bool {
         let reads = reads * reads_max(&self.shared.files);
-        self.shared.lines.iter().all(|line| line.queue.room() >= reads)
+        self.shared.lines.iter().all(|line| line.queue_for(need).room() >= reads)
     }
 
     /// Starts filling an empty slot by exactly `reads` pieces, for which `has_room` said yes. Pieces must
     /// not overlap: each byte belongs to one read. Long ones are read in parts, as their disk likes it.
-    pub(crate) fn load<I>(&mut self, slot: usize, reads: usize, fetches: I)
+    pub(crate) fn load<I>(&mut self, slot: usize, reads: usize, fetches: I, need: Need)
     where
         I: Iterator<Item = Fetch> + Clone,
     {
@@ -188,13 +215,14 @@ impl Disk {
             assert!(free_from <= self.shared.slot_bytes as u64, "a load stays within its slot");
             let (file, line) = self.route(file, piece.bytes);
             self.asked[line] += piece.bytes;
-            self.shared.lines[line].queue.push(Request {
+            self.shared.lines[line].queue_for(need).push(Request {
                 slot: slot as u32,
                 file,
                 offset: piece.offset,
                 place: base as u64 + piece.at,
                 bytes: piece.bytes as u32,
                 wanted: piece.wanted as u32,
+                due: need.due(),
             });
         }
     }

@@ -64,6 +64,8 @@ pub(crate) struct Wish {
     pub member: u32,
     /// When it will be asked for, in tokens, as policies reckon.
     pub due: f64,
+    /// The number of that call.
+    pub call: u32,
 }
 
 /// A slot that was filled on a wish and is not judged yet.
@@ -119,11 +121,11 @@ impl Hints {
     }
 
     /// Replaces the source's wishes, and those of others for the same group.
-    pub(crate) fn wish(&mut self, source: usize, group: usize, members: &[u32], due: f64) {
+    pub(crate) fn wish(&mut self, source: usize, group: usize, members: &[u32], (due, call): (f64, u32)) {
         let (source, group) = (source as u8, group as u32);
         self.wishes.retain(|wish| wish.source != source && wish.group != group);
         let room = self.wishes.capacity() - self.wishes.len();
-        let wishes = members.iter().map(|&member| Wish { source, group, member, due });
+        let wishes = members.iter().map(|&member| Wish { source, group, member, due, call });
         self.wishes.extend(wishes.take(room));
     }
 

@@ -4,7 +4,7 @@
 //! [`Pager`] has slots for the members of groups and reads a member when it is asked for. Reads are
 //! done by I/O threads that own a backend of their own (`io`): io_uring, plain positioned reads, or a
 //! simulated disk that is slow, out of order and faulty. Engine and I/O threads meet in three places
-//! made of atomics only: a queue of requests, the state of each slot, and a counter to sleep on.
+//! made of atomics only: queues of requests, the state of each slot, and a counter to sleep on.
 
 mod backbone;
 mod disk;

@@ -13,7 +13,7 @@ mod warm;
 
 use crate::{
     FileSet, PagerError,
-    disk::Disk,
+    disk::{Disk, Need},
     groups::{Group, GroupLayout, Parts, check, layouts},
     hint::Hints,
     pace::Pace,
@@ -58,6 +58,9 @@ pub struct PagerStats {
     pub retries: u64,
     /// Reads that ended early and were continued. Counted by the I/O threads.
     pub short_reads: u64,
+    /// Time in which reads were under way; the sum over the I/O threads, of which each device has one with
+    /// io_uring. Counted by the I/O threads.
+    pub disk_busy_ns: u64,
 }
 
 /// A member that the current call still has to visit.
@@ -196,6 +199,7 @@ impl Pager {
             stats.reads = read(&counters.reads);
             stats.retries = read(&counters.retries);
             stats.short_reads = read(&counters.short_reads);
+            stats.disk_busy_ns = read(&counters.busy_ns);
         }
         for account in self.hints.accounts() {
             stats.hints_issued += account.issued;
@@ -338,12 +342,12 @@ impl Pager {
         while let Some(&index) = self.unread.last() {
             let member = members[index as usize];
             let reads = self.groups[group].reads(member);
-            if !self.disk().has_room(reads) {
+            if !self.disk().has_room(reads, Need::Asked(self.call as u32)) {
                 break;
             }
             let Some(slot) = self.empty_slot(group) else { break };
             self.unread.pop();
-            self.load(slot, group, member);
+            self.load(slot, group, member, Need::Asked(self.call as u32));
             self.awaited.push(Awaited { index, slot });
             started = true;
         }
@@ -354,10 +358,10 @@ impl Pager {
     }
 
     /// Begins to read a member, for which there is room, into an empty slot.
-    fn load(&mut self, slot: u32, group: usize, member: u32) {
+    fn load(&mut self, slot: u32, group: usize, member: u32, need: Need) {
         let layout = &self.groups[group];
         let disk = self.disk.as_mut().expect("a pager with groups has a disk");
-        disk.load(slot as usize, layout.reads(member), layout.fetches(member));
+        disk.load(slot as usize, layout.reads(member), layout.fetches(member), need);
         self.resident[layout.range()][member as usize] = slot;
         self.owner[slot as usize] = (group as u32, member);
     }

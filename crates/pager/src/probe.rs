@@ -4,7 +4,7 @@
 
 use crate::{
     DiskChoice, FileSet, IoKind, IoOptions, PagerError,
-    disk::Disk,
+    disk::{Disk, Need},
     fetch::Fetch,
     layout::{Extent, Piece, align_down},
     slot::State,
@@ -285,7 +285,7 @@ impl Bench {
         let wanted = bytes.min(self.files.file_bytes(0) - offset);
         self.begun[slot] = Instant::now();
         let piece = Piece { offset, at: 0, bytes, wanted };
-        self.disk.load(slot, 1, std::iter::once(Fetch { file: 0, piece }));
+        self.disk.load(slot, 1, std::iter::once(Fetch { file: 0, piece }), Need::Asked(0));
     }
 }
 

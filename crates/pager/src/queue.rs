@@ -13,12 +13,14 @@ pub(crate) struct Request {
     pub place: u64,
     pub bytes: u32,
     pub wanted: u32,
+    /// Number of the call that needs it; it may wrap.
+    pub due: u32,
 }
 
 /// A request as plain words. Ordered by the queue's two counters, so their own order is Relaxed.
 #[derive(Default)]
 struct Cell {
-    words: [AtomicU64; 4],
+    words: [AtomicU64; 5],
 }
 
 impl Cell {
@@ -29,6 +31,7 @@ impl Cell {
             request.offset,
             request.place,
             pair(request.bytes, request.wanted),
+            request.due.into(),
         ];
         for (cell, word) in self.words.iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
@@ -45,6 +48,7 @@ impl Cell {
             place: word(2),
             bytes: (sizes >> 32) as u32,
             wanted: sizes as u32,
+            due: word(4) as u32,
         }
     }
 }
@@ -83,11 +87,19 @@ impl Queue {
 
     /// For the one consumer.
     pub(crate) fn pop(&self) -> Option<Request> {
+        self.pop_if(|_| true)
+    }
+
+    /// For the one consumer: takes the next request if it is as wanted.
+    pub(crate) fn pop_if(&self, is_wanted: impl Fn(&Request) -> bool) -> Option<Request> {
         let taken = self.taken.load(Ordering::Relaxed);
         if taken == self.given.load(Ordering::Acquire) {
             return None;
         }
         let request = self.cells[(taken % self.cells.len() as u64) as usize].get();
+        if !is_wanted(&request) {
+            return None;
+        }
         self.taken.store(taken + 1, Ordering::Release);
         Some(request)
     }
@@ -107,6 +119,7 @@ mod tests {
             place: u64::from(i) << 40,
             bytes: i * 3,
             wanted: u32::MAX / (i + 1),
+            due: u32::MAX - 2 * i,
         };
         assert_eq!(queue.pop(), None);
         for round in 0..10 {
@@ -121,6 +134,16 @@ mod tests {
             assert_eq!((queue.pop(), queue.room()), (None, 3));
         }
     }
+
+    #[test]
+    fn a_request_that_is_not_wanted_yet_stays_the_next_one() {
+        let queue = Queue::new(2);
+        queue.push(Request { slot: 1, ..Request::default() });
+        queue.push(Request { slot: 2, ..Request::default() });
+        assert_eq!(queue.pop_if(|request| request.slot == 2), None);
+        assert_eq!(queue.pop_if(|request| request.slot == 1).map(|request| request.slot), Some(1));
+        assert_eq!(queue.pop().map(|request| request.slot), Some(2));
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -130,7 +153,7 @@ mod loom_tests {
     use loom::{model::Builder, sync::Arc, thread};
 
     fn request(i: u32) -> Request {
-        Request { slot: i, file: i, offset: i.into(), place: i.into(), bytes: i, wanted: i }
+        Request { slot: i, file: i, offset: i.into(), place: i.into(), bytes: i, wanted: i, due: i }
     }
 
     fn explore(model: impl Fn() + Sync + Send + 'static) {

@@ -28,6 +28,9 @@ pub(crate) const ATTEMPTS_MAX: u32 = 1 + RESTS.len() as u32;
 pub(crate) const RESTS: [Duration; 3] =
     [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
 
+/// A read for a call so long ago is one that may never return: nothing waits for it.
+const STRAGGLER_CALLS: u32 = 8;
+
 /// One request under way.
 #[derive(Clone, Copy, Default)]
 struct Flight {
@@ -62,10 +65,22 @@ impl Flights {
 
     /// Whether the backend takes no more.
     fn is_loaded(&self) -> bool {
+        let bytes: u64 = self.flying().map(|request| u64::from(request.bytes)).sum();
+        self.flying().count() == self.limit || bytes >= self.bytes_limit
+    }
+
+    /// Whether nothing that is needed shortly before the call `due` is in the backend's hands.
+    fn is_turn_of(&self, due: u32) -> bool {
+        // Numbers of calls wrap: only their distance counts.
+        let before = |request: &Request| due.wrapping_sub(request.due);
+        !self.flying().any(|request| (1..=STRAGGLER_CALLS).contains(&before(request)))
+    }
+
+    /// What is in the backend's hands.
+    fn flying(&self) -> impl Iterator<Item = &Request> {
         let flying = self.busy & !self.resting;
-        let tickets = (0..DEPTH_MAX).filter(|ticket| flying & (1 << ticket) != 0);
-        let bytes: u64 = tickets.map(|ticket| u64::from(self.table[ticket].request.bytes)).sum();
-        flying.count_ones() as usize == self.limit || bytes >= self.bytes_limit
+        let tickets = (0..DEPTH_MAX).filter(move |ticket| flying & (1 << ticket) != 0);
+        tickets.map(|ticket| &self.table[ticket].request)
     }
 
     fn is_full(&self) -> bool {
@@ -148,7 +163,7 @@ struct Reader<'a> {
     flights: Flights,
     /// Reads given to the backend so far.
     tries: u64,
-    /// Where the pace matters: when the last read ended, or the first one began after none was under way.
+    /// When the last read ended, or the first one began after none was under way.
     busy_since: Option<Instant>,
 }
 
@@ -163,8 +178,8 @@ impl Reader<'_> {
                 return;
             }
             while !stop && !self.flights.is_full() {
-                let Some(request) = line.queue.pop() else { break };
-                if self.flights.is_empty() && self.shared.files.copies() > 1 {
+                let Some(request) = self.next_request() else { break };
+                if self.flights.is_empty() {
                     self.busy_since = Some(Instant::now());
                 }
                 let ticket = self.flights.acquire(request);
@@ -179,6 +194,13 @@ impl Reader<'_> {
                 self.backend.wait(&line.bell, seen, rest);
             }
         }
+    }
+
+    /// What is asked for comes first. What is foreseen waits until all that is needed before it has arrived:
+    /// reads that share a disk end late, some disks tell the end of none before the end of all.
+    fn next_request(&self) -> Option<Request> {
+        let has_its_turn = |request: &Request| self.flights.is_turn_of(request.due);
+        self.line.queue.pop().or_else(|| self.line.hints.pop_if(has_its_turn))
     }
 
     /// Tries again what has rested for long enough, as far as the backend takes it; returns how long the
@@ -287,15 +309,37 @@ impl Reader<'_> {
     /// The flight is over; its slot is told, and the engine if the slot's load is complete.
     fn settle(&mut self, ticket: usize, failure: Option<Failure>) {
         let Request { slot, bytes, .. } = self.flights.get(ticket).request;
-        if let Some(since) = self.busy_since {
-            let now = Instant::now();
-            self.line.pace.add(bytes.into(), (now - since).as_nanos() as u64);
-            self.busy_since = Some(now);
-        }
+        let now = Instant::now();
+        let busy_ns = self.busy_since.replace(now).map_or(0, |since| (now - since).as_nanos() as u64);
+        self.line.pace.add(bytes.into(), busy_ns);
+        self.shared.counters.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
         self.flights.release(ticket);
         self.line.watch.end(ticket);
         if self.shared.slots[slot as usize].read_ended(failure) {
             self.shared.changed.notify();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_foreseen_has_its_turn_when_nothing_needed_before_is_under_way() {
+        for call in [7, u32::MAX] {
+            let mut flights = Flights::new(8, u64::MAX);
+            assert!(flights.is_turn_of(call));
+            let ticket = flights.acquire(Request { due: call, ..Request::default() });
+            let after = |calls: u32| call.wrapping_add(calls);
+            assert!(flights.is_turn_of(call) && flights.is_turn_of(call - 1), "needed together, or before");
+            assert!(!flights.is_turn_of(after(1)) && !flights.is_turn_of(after(2)));
+            assert!(flights.is_turn_of(after(STRAGGLER_CALLS + 1)), "nobody waits for a read of long ago");
+            flights.rest(ticket, ReadCause::EndOfFile, Instant::now());
+            assert!(flights.is_turn_of(after(1)), "the disk is left alone meanwhile");
+            flights.wake(ticket);
+            flights.release(ticket);
+            assert!(flights.is_turn_of(after(1)));
         }
     }
 }

@@ -102,6 +102,7 @@ pub(crate) fn lines(files: &FileSet, capacity: usize) -> Result<Box<[Line]>, Pag
                 depth: choice.depth,
                 flight_bytes: choice.flight_bytes,
                 queue: Queue::new(capacity),
+                hints: Queue::new(capacity),
                 bell: bell(files.io())?,
                 watch: Watch::new(),
                 pace: LinePace::default(),

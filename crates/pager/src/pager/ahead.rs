@@ -2,6 +2,7 @@
 
 use super::Pager;
 use crate::{
+    disk::Need,
     hint::{Brought, HintAccount, SOURCES_MAX, Wish},
     slot::State,
 };
@@ -20,7 +21,10 @@ impl Pager {
     pub fn hint(&mut self, source: usize, group: usize, members: &[u32]) {
         let next_token = if self.is_behind(group) { 1.0 } else { 0.0 };
         let due = self.policy.now(group) + next_token;
-        self.hints.wish(source, group, members, due);
+        let next = self.visited.map_or(0, |visited| visited + 1);
+        let calls_between = (group + self.groups.len() - next) % self.groups.len();
+        let call = self.call as u32 + 1 + calls_between as u32;
+        self.hints.wish(source, group, members, (due, call));
     }
 
     /// Whether the group's turn in the present token is over.
@@ -58,7 +62,9 @@ impl Pager {
             if self.hints.brought().len() >= (self.slots() - self.pinned) / 2 {
                 break;
             }
-            if (under_way > 0 && under_way + bytes > limit) || !self.disk().has_room(reads) {
+            if (under_way > 0 && under_way + bytes > limit)
+                || !self.disk().has_room(reads, Need::Foreseen(wish.call))
+            {
                 break;
             }
             self.hints.drop_wish();
@@ -66,7 +72,7 @@ impl Pager {
                 self.hints.refuse(wish);
                 break;
             };
-            self.load(slot, group, member);
+            self.load(slot, group, member, Need::Foreseen(wish.call));
             self.hints.begun(wish, slot, bytes, self.stats.wait_ns);
             under_way += bytes;
             started = true;

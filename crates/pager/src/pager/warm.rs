@@ -3,6 +3,7 @@
 
 use super::{Awaited, NOWHERE, Pager, STAYS};
 use crate::PagerError;
+use crate::disk::Need;
 
 /// Most bytes of one call of [`Pager::prewarm`]: a disk reads them in some milliseconds, which is how long a
 /// demand that comes meanwhile may have to wait.
@@ -69,13 +70,13 @@ impl Pager {
         let mut bytes = 0;
         while self.awaited.len() < most.min(self.awaited.capacity()) && bytes < PREWARM_BYTES_MAX {
             let Some((group, member)) = self.hottest() else { break };
-            if !self.disk().has_room(self.groups[group].reads(member)) {
+            if !self.disk().has_room(self.groups[group].reads(member), Need::Asked(self.call as u32)) {
                 break;
             }
             let Some(slot) = self.free.pop() else { break };
             // A prompt uses most of what is hot: until its turn it stays rather than what had its turn.
             self.policy.expect(group, self.groups[group].range().start + member as usize);
-            self.load(slot, group, member);
+            self.load(slot, group, member, Need::Asked(self.call as u32));
             self.awaited.push(Awaited { index: 0, slot });
             bytes += self.groups[group].read_bytes(member);
         }
