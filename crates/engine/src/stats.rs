@@ -27,6 +27,8 @@ pub struct Stats {
     pub scouts: [ScoutStats; Scout::ALL.len()],
     /// Time that steps stood still for expert bytes.
     pub io_wait_s: f64,
+    /// Time in which a disk had reads under way, the sum over disks (over I/O threads without io_uring).
+    pub disk_busy_s: f64,
     /// Time inside steps less that wait.
     pub compute_s: f64,
     /// `VmHWM`: the most this process ever had resident.
@@ -136,6 +138,7 @@ impl Stats {
         self.experts_prewarmed = pager.prewarmed;
         self.scouts = model.scout_reports().map(ScoutStats::from);
         self.io_wait_s = Duration::from_nanos(pager.wait_ns).as_secs_f64();
+        self.disk_busy_s = Duration::from_nanos(pager.disk_busy_ns).as_secs_f64();
         self.compute_s = Duration::from_nanos(steps.step_ns.saturating_sub(pager.wait_ns)).as_secs_f64();
         self.peak_rss_bytes = machine::peak_resident_bytes().unwrap_or(0);
         self.memory_budget_bytes = model.plan().budget;

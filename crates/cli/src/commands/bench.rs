@@ -230,6 +230,7 @@ impl Bench {
         sum.expert_hits -= before.expert_hits - earlier.expert_hits;
         sum.expert_misses -= before.expert_misses - earlier.expert_misses;
         sum.io_wait_s -= before.io_wait_s - earlier.io_wait_s;
+        sum.disk_busy_s -= before.disk_busy_s - earlier.disk_busy_s;
         sum.compute_s -= before.compute_s - earlier.compute_s;
         self.measured = sum;
         samples

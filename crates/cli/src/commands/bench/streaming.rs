@@ -26,6 +26,8 @@ pub struct Streaming {
     pub wait_ms: f64,
     /// What scouts took to foresee.
     pub hint_ms: f64,
+    /// Time in which the disk had reads under way (of several disks, the sum).
+    pub disk_busy_ms: f64,
     pub misses_per_token: f64,
     pub optimum_misses_per_token: f64,
     /// All that was read, hints included that nobody needed.
@@ -66,6 +68,7 @@ impl Streaming {
             compute_ms,
             wait_ms,
             hint_ms: 1e3 * per_token(&spent),
+            disk_busy_ms: 1e3 * per_token(&|stats| stats.disk_busy_s),
             misses_per_token: per_token(&|stats| stats.expert_misses as f64),
             optimum_misses_per_token: optimum_misses as f64 / tokens,
             bytes_per_token: bytes,
@@ -91,11 +94,11 @@ impl Streaming {
 
     pub fn print(&self, test: &str, out: &mut impl Write) -> std::io::Result<()> {
         let size = |bytes: f64| ByteSize(bytes as u64);
-        let Streaming { ms_per_token, compute_ms, wait_ms, hint_ms, gb_per_s, .. } = self;
+        let Streaming { ms_per_token, compute_ms, wait_ms, hint_ms, disk_busy_ms, gb_per_s, .. } = self;
         writeln!(
             out,
             "\n{test}: {ms_per_token:.2} ms a token = {compute_ms:.2} computing ({hint_ms:.2} for hints) \
-             + {wait_ms:.2} waiting for the disk"
+             + {wait_ms:.2} waiting for the disk, which had reads under way for {disk_busy_ms:.2}"
         )?;
         let (read, missed) = (size(self.bytes_per_token), size(self.missed_bytes_per_token));
         let optimum = size(self.optimum_bytes_per_token);
