@@ -4,6 +4,7 @@
 //! A policy gives each member a worth, and the member that is worth least leaves. It is told of every
 //! visit of a group, and of the members that come and go. Members are counted through, group after group.
 
+mod alike;
 mod lfu;
 mod lru;
 mod memory;

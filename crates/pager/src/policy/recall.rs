@@ -2,11 +2,11 @@
 //!
 //! When a group is visited, each of its members gets an estimate of how likely the next tokens use it, of
 //! three parts: how often it was used lately (a decayed count), how long ago it was used, and *recall*:
-//! how often it followed tokens that were routed as the present one is ([`Memory`]). The next use of a
-//! member with the chance `p` is foreseen after `1 / p` tokens. What leaves is not quite the latest, as
-//! under the optimum (Belady), but the greatest sum of the time at which the group is due and
-//! `PATIENCE * ln(1 / p)`: the less sure a use is, the more it matters that it is soon. Since that is a point
-//! in time, nothing has to be reckoned again until the group's next visit.
+//! whether it was used by tokens that followed one routed as the present one is, or by tokens like those
+//! followers ([`Memory`]). The next use of a member with the chance `p` is foreseen after `1 / p` tokens.
+//! What leaves is not quite the latest, as under the optimum (Belady), but the greatest sum of the time at
+//! which the group is due and `PATIENCE * ln(1 / p)`: the less sure a use is, the more it matters that it is
+//! soon. Since that is a point in time, nothing has to be reckoned again until the group's next visit.
 //!
 //! The *heat* is the count over thousands of tokens. It says little beside the others, except at the start
 //! of a run that is warmed with that of an earlier one.
