@@ -1,13 +1,15 @@
 //! How fast attention is on this machine: `cargo run --release -p adit-kernels --example attention -- 2`
 //! prints, with 2 threads, GB/s of keys and values met by one row at several depths, beside plain reading of
 //! as much memory, and thousand millions of multiply-adds a second of 512 rows of a prompt, at its begin and
-//! after 4096 others.
+//! after 4096 others. Latent attention is bound by arithmetic also for one row: multiply-adds a second of 1
+//! and 64 rows after 16384 positions, beside the peak of the fused ones.
 
 #[path = "../tests/common/random.rs"]
 mod random;
 
 use std::time::Instant;
 
+use adit_kernels::roofline::float_products;
 use adit_kernels::{
     AttentionRow, AttentionShape, KV_BLOCK, KvFormat, KvLayout, KvView, Pool, Values, attention,
     attention_scratch_floats,
@@ -44,30 +46,51 @@ fn main() {
     });
     println!("plain reading: {:.1} GB/s", (BYTES / 16) as f64 / read / 1e9);
     println!("{:28} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8}", "", "512", "4k", "16k", "32k", "at 0", "at 4k");
-    let (own, head) = (Values::Own, Values::HeadOfKey);
-    for (heads, kv_heads, dim, value_dim, values) in [
-        (9, 3, 64, 64, own),
-        (4, 1, 256, 256, own),
-        (32, 4, 128, 128, own),
-        (32, 8, 128, 128, own),
-        (16, 16, 128, 128, own),
-        (16, 1, 576, 512, head),
-        (128, 1, 576, 512, head),
-    ] {
+    for (heads, kv_heads, dim) in [(9, 3, 64), (4, 1, 256), (32, 4, 128), (32, 8, 128), (16, 16, 128)] {
         for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
             let name = format!("{heads} on {kv_heads} heads of {dim}, {format:?}");
             if only.as_ref().is_none_or(|only| name.contains(only)) {
                 print!("{name:28}");
-                let past = Past::new(heads, KvLayout { format, kv_heads, head_dim: dim, value_dim, values });
+                let values = Values::Own;
+                let layout = KvLayout { format, kv_heads, head_dim: dim, value_dim: dim, values };
+                let past = Past::new(heads, layout);
                 for depth in [512, 4096, 16384, 32768] {
                     let turns = ((1 << 23) / depth / heads).clamp(10, 200);
                     let bytes = depth / KV_BLOCK * past.block_bytes();
                     print!(" {:6.1}", bytes as f64 / past.seconds(&pool, 1, depth, turns) / 1e9);
                 }
                 for (depth, turns) in [(0, 20), (4096, 10)] {
-                    let multiply_adds = 512 * (2 * depth + 513) * heads * (dim + value_dim) / 2;
+                    let multiply_adds = 512 * (2 * depth + 513) * heads * dim;
                     let seconds = past.seconds(&pool, 512, depth + 512, turns);
                     print!(" {:8.1}", multiply_adds as f64 / seconds / 1e9);
+                }
+                println!();
+            }
+        }
+    }
+    latent(&pool, only.as_deref());
+}
+
+/// DeepSeek's latent, 512 + 64 elements, for the heads of V2-Lite and of V3.
+fn latent(pool: &Pool, only: Option<&str>) {
+    let pieces = 200;
+    let mut operations = 0;
+    let peak = seconds(20, |_| operations = float_products(pool, pieces));
+    let peak = operations as f64 / 2.0 / peak / 1e9;
+    println!("\nlatent attention after 16384 positions; peak {peak:.1}");
+    println!("{:28} {:>8} {:>8}", "", "1 row", "64 rows");
+    for heads in [16, 128] {
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
+            let name = format!("latent, {heads} heads, {format:?}");
+            if only.is_none_or(|only| name.contains(only)) {
+                print!("{name:28}");
+                let values = Values::HeadOfKey;
+                let layout = KvLayout { format, kv_heads: 1, head_dim: 576, value_dim: 512, values };
+                let past = Past::new(heads, layout);
+                for (rows, turns) in [(1, 40), (64, 10)] {
+                    let positions = (1..=rows).map(|row| 16384 - rows + row).sum::<usize>();
+                    let seconds = past.seconds(pool, rows, 16384, turns);
+                    print!(" {:8.1}", (positions * heads * (576 + 512)) as f64 / seconds / 1e9);
                 }
                 println!();
             }

@@ -36,7 +36,9 @@ pub struct LinearShape {
 }
 
 impl LinearShape {
-    /// Floats of the state: `[heads][key_dim][value_dim]`, zeros at the begin of a sequence.
+    /// Floats of the state, zeros at the begin of a sequence: `[heads]`, in each of them sets of columns, 64
+    /// together, then 16, then the rest, in each `[key_dim][columns]`. So what stays near while all rows pass
+    /// lies together.
     pub fn state_floats(&self) -> usize {
         self.heads * self.key_dim * self.value_dim
     }
@@ -129,7 +131,7 @@ pub fn linear_attention(
 ///
 /// That is linear attention whose keys are B, queries C, values x: `shape` has `key_heads` groups of
 /// `key_dim` states (d_state) and heads of `value_dim` elements, `inputs` has them as `k`, `q` and `v`;
-/// `dt[heads]` in each row is raw. Unlike ggml's, a head's state lies `[d_state][head_dim]`.
+/// `dt[heads]` in each row is raw.
 ///
 /// Granite 4.0 H Small: `heads: 128, key_heads: 1, key_dim: 128, value_dim: 64`.
 pub fn mamba2_scan(
@@ -160,7 +162,7 @@ struct Call<'a> {
     inputs: LinearInputs<'a>,
     gate: Gate<'a>,
     scale: f32,
-    /// `[heads]`, each `[key_dim][value_dim]`.
+    /// `[heads]`.
     states: Rows<'a, f32>,
     /// `[rows][heads]`, each `[value_dim]`.
     outs: Rows<'a, f32>,
@@ -257,15 +259,16 @@ impl Call<'_> {
     /// All rows of a head, for columns `first..first + LANES * C` of its state.
     #[inline(always)]
     fn columns<const C: usize, const DELTA: bool>(&self, head: usize, first: usize, len: usize) {
+        let key_dim = self.shape.key_dim;
         // SAFETY: a head is one thread's alone.
-        let state = unsafe { self.states.row(head) };
+        let state = &mut unsafe { self.states.row(head) }[first * key_dim..][..len * key_dim];
         for row in 0..self.inputs.rows {
             let token = self.token(row, head);
             // SAFETY: as above.
             let out = &mut unsafe { self.outs.row(row * self.shape.heads + head) }[first..first + len];
             let mut v = [[0.0; LANES]; C];
             v.as_flattened_mut()[..len].copy_from_slice(&token.v[first..first + len]);
-            let mut read = step::<C, DELTA>(state, self.shape.value_dim, first..first + len, &token, &v);
+            let mut read = step::<C, DELTA>(state, len, &token, &v);
             for (read, v) in read.as_flattened_mut().iter_mut().zip(v.as_flattened()) {
                 *read *= self.scale;
                 if let Gate::Mamba { .. } = self.gate {
@@ -304,19 +307,18 @@ fn run_heads_body(call: &Call<'_>, heads: Range<usize>) {
 
 per_isa!(fn run_heads(call: &Call<'_>, heads: Range<usize>) = run_heads_body);
 
-/// A row's turn with `columns` of a state, at most `C` sets of lanes; returns what its query reads.
+/// A row's turn with `len` columns of a state, at most `C` sets of lanes; returns what its query reads.
 #[inline(always)]
 fn step<const C: usize, const DELTA: bool>(
     state: &mut [f32],
-    value_dim: usize,
-    columns: Range<usize>,
+    len: usize,
     token: &Token<'_>,
     v: &[[f32; LANES]; C],
 ) -> [[f32; LANES]; C] {
     let mut written = *v;
     if DELTA {
         let mut recall = Recall { k: token.k, sums: [[0.0; LANES]; C] };
-        for_keys(state, value_dim, columns.clone(), &token.decay, &mut recall);
+        for_keys(state, len, &token.decay, &mut recall);
         for (written, recalled) in written.as_flattened_mut().iter_mut().zip(recall.sums.as_flattened()) {
             *written -= recalled;
         }
@@ -327,7 +329,7 @@ fn step<const C: usize, const DELTA: bool>(
     let mut exchange = Exchange { k: token.k, q: token.q, written, read: [[0.0; LANES]; C] };
     // The delta rule's decay is done.
     let decay = if DELTA { &Factors::One(1.0) } else { &token.decay };
-    for_keys(state, value_dim, columns, decay, &mut exchange);
+    for_keys(state, len, decay, &mut exchange);
     exchange.read
 }
 
@@ -375,30 +377,29 @@ impl<const C: usize> ForKey<C> for Exchange<'_, C> {
     }
 }
 
-/// Visits the columns of each key's row of the state, in order.
+/// Visits each key's row of `len` columns of the state, in order.
 #[inline(always)]
 fn for_keys<const C: usize>(
     state: &mut [f32],
-    value_dim: usize,
-    columns: Range<usize>,
+    len: usize,
     decay: &Factors<'_>,
     visitor: &mut impl ForKey<C>,
 ) {
     match decay {
         Factors::One(factor) => {
-            for (key, state) in state.chunks_exact_mut(value_dim).enumerate() {
-                visit(visitor, key, *factor, &mut state[columns.clone()]);
+            for (key, row) in state.chunks_exact_mut(len).enumerate() {
+                visit(visitor, key, *factor, row);
             }
         }
         Factors::Logs(logs) => {
-            let blocks = state.chunks_mut(KEYS * value_dim).zip(logs.chunks(KEYS));
+            let blocks = state.chunks_mut(KEYS * len).zip(logs.chunks(KEYS));
             for (block, (state, logs)) in blocks.enumerate() {
                 let mut factors = [0.0; KEYS];
                 for (factor, log) in factors.iter_mut().zip(logs) {
                     *factor = math::exp(*log);
                 }
-                for (at, (state, factor)) in state.chunks_exact_mut(value_dim).zip(factors).enumerate() {
-                    visit(visitor, block * KEYS + at, factor, &mut state[columns.clone()]);
+                for (at, (row, factor)) in state.chunks_exact_mut(len).zip(factors).enumerate() {
+                    visit(visitor, block * KEYS + at, factor, row);
                 }
             }
         }

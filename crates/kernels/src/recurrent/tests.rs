@@ -82,11 +82,25 @@ struct Truth {
 }
 
 impl Truth {
+    /// Where the state has an element: columns lie in sets of 64, of 16, and the rest.
+    fn place(&self, key: usize, column: usize) -> usize {
+        let whole = self.value_dim / 64 * 64;
+        let (first, len) = match column < whole {
+            true => (column / 64 * 64, 64),
+            false => {
+                let first = whole + (column - whole) / 16 * 16;
+                (first, 16.min(self.value_dim - first))
+            }
+        };
+        first * self.key_dim + key * len + column - first
+    }
+
     fn step(&mut self, decay: &dyn Fn(usize) -> f64, k: &[f32], q: &[f32], write: &[f64]) -> Vec<f64> {
         let mut out = vec![0.0; self.value_dim];
         for key in 0..self.key_dim {
             for (column, out) in out.iter_mut().enumerate() {
-                let s = &mut self.state[key * self.value_dim + column];
+                let place = self.place(key, column);
+                let s = &mut self.state[place];
                 *s = *s * decay(key) + k[key] as f64 * write[column];
                 *out += *s * q[key] as f64;
             }
@@ -96,7 +110,7 @@ impl Truth {
 
     /// What keys read of the state after its decay.
     fn recall(&self, decay: &dyn Fn(usize) -> f64, k: &[f32], column: usize) -> f64 {
-        let s = |key: usize| self.state[key * self.value_dim + column] * decay(key);
+        let s = |key: usize| self.state[self.place(key, column)] * decay(key);
         (0..self.key_dim).map(|key| s(key) * k[key] as f64).sum()
     }
 }
