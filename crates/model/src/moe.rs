@@ -143,7 +143,7 @@ struct Visit<'a> {
 impl Visit<'_> {
     /// Computes the experts in `ready`, as many at a time as the scratch has rows for.
     fn run(&mut self, members: &[u32], mut ready: &[Ready<'_>]) {
-        let room = self.scratch.gate.len() / self.layer.gate.rows;
+        let room = self.scratch.inner_rows;
         while !ready.is_empty() {
             let (mut experts, mut rows) = (0, 0);
             while experts < ready.len() {

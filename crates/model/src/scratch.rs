@@ -46,7 +46,10 @@ pub(crate) struct Scratch {
     pub head_rows: Vec<u32>,
     /// Activations of single heads.
     pub head_input: Activations,
-    /// rows (one for each expert used, at least) x inner width of a feed-forward block or expert
+    /// Rows that `gate`, `up` and `inner` have room for, however long they are: those of a step, and at least
+    /// one for each expert used.
+    pub inner_rows: usize,
+    /// inner rows x inner width of a feed-forward block or expert
     pub gate: Vec<f32>,
     /// as `gate`
     pub up: Vec<f32>,
@@ -149,6 +152,7 @@ impl Scratch {
             products: memory.take(latents * of_latent(|latent| latent.latent.max(latent.value_dim))),
             head_rows: memory.take(latents),
             head_input: memory.activations(latents, unrotated, &head_formats),
+            inner_rows,
             gate: memory.take(inner_rows * inner),
             up: memory.take(inner_rows * inner),
             angles: config.ropes.iter().map(|rope| memory.take(rows * rope.dimensions)).collect(),
