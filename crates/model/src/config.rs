@@ -229,6 +229,8 @@ pub struct Config {
     pub vocabulary: usize,
     /// Context length the model was trained for.
     pub context_trained: usize,
+    /// Longest context in which attention to all positions is what the model does.
+    pub context_exact: Option<usize>,
     pub norm_epsilon: f32,
     /// Factor on token embeddings.
     pub embedding_scale: f32,
@@ -301,6 +303,7 @@ impl Config {
             width,
             vocabulary,
             context_trained: keys.size("context_length", u32::MAX)?,
+            context_exact: None,
             norm_epsilon: keys.float(family.norm.epsilon_key())?,
             embedding_scale: 1.0,
             residual_scale: 1.0,

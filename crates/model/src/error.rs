@@ -43,6 +43,11 @@ pub enum ModelError {
          {value_dim}; use --kv f16"
     )]
     KvFormat { format: &'static str, head_dim: usize, value_dim: usize },
+    #[error(
+        "of a context of {context} tokens this model attends to the best {exact} only, which adit does not \
+         select; give a context of at most {exact} with -c"
+    )]
+    ContextBeyondExact { context: usize, exact: usize },
     #[error("token {token} at row {row} is outside the vocabulary of {vocabulary} tokens")]
     BadToken { row: usize, token: u32, vocabulary: usize },
     #[error(

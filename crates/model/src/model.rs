@@ -63,6 +63,9 @@ impl Blueprint {
         if let Some([head_dim, value_dim]) = self.config.kv_not_in_runs_of(request.kv.block_len()) {
             return Err(ModelError::KvFormat { format: "q8_0", head_dim, value_dim });
         }
+        if let Some(exact) = self.config.context_exact.filter(|&exact| request.context > exact) {
+            return Err(ModelError::ContextBeyondExact { context: request.context, exact });
+        }
         let (files, groups) = (&self.files, &self.weights.groups);
         let sizes = FileSizes {
             header_bytes: self.header_bytes(),

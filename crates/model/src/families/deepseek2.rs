@@ -8,8 +8,7 @@ use crate::config::{AttentionConfig, Config, LatentConfig, MixerConfig, Temperat
 use crate::error::ModelError;
 use crate::keys::{Keys, WIDTH_MAX};
 
-pub static DEEPSEEK2: Family = Family {
-    architecture: "deepseek2",
+const DEEPSEEK_LIKE: Family = Family {
     rope_style: RopeStyle::Normal,
     yarn_log_multiplier: true,
     experts: Presence::Always,
@@ -20,9 +19,32 @@ pub static DEEPSEEK2: Family = Family {
         ..PLAIN_ROUTER
     },
     leading_dense: true,
-    details,
     ..PLAIN
 };
+
+pub static DEEPSEEK2: Family = Family { architecture: "deepseek2", details, ..DEEPSEEK_LIKE };
+
+/// Mistral Small 4.
+pub static MISTRAL4: Family = Family { architecture: "mistral4", details: latent_attention, ..DEEPSEEK_LIKE };
+
+/// As V3, but of long contexts only the positions that an indexer finds best are attended.
+const INDEXED: Family = Family { feed_forward_scales: true, left_out: &INDEXER, ..DEEPSEEK_LIKE };
+
+/// DeepSeek-V3.2.
+pub static DEEPSEEK32: Family =
+    Family { architecture: "deepseek32", details: within_indexed_span, ..INDEXED };
+
+/// GLM-5: the same, with an indexer in some layers only.
+pub static GLM_DSA: Family = Family { architecture: "glm-dsa", details: glm_dsa, ..INDEXED };
+
+/// What finds the best positions. Where all are attended there is nothing to find.
+static INDEXER: [&str; 5] = [
+    "indexer.k_norm.weight",
+    "indexer.k_norm.bias",
+    "indexer.proj.weight",
+    "indexer.attn_k.weight",
+    "indexer.attn_q_b.weight",
+];
 
 /// Files of GLM-4.7-Flash do not name their gate; these numbers are theirs alone.
 const GLM_FLASH_LAYERS: [usize; 2] = [47, 48];
@@ -34,6 +56,21 @@ fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     if let Some(experts) = config.experts.as_mut().filter(|_| is_glm && !names_gate) {
         experts.gating = Gating::Sigmoid;
     }
+    latent_attention(keys, config)
+}
+
+fn glm_dsa(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    within_indexed_span(keys, config)?;
+    let gate = keys.optional_size("expert_gating_func", u32::MAX)?.unwrap_or(0);
+    if let Some(experts) = config.experts.as_mut().filter(|_| gate == 0) {
+        experts.gating = Gating::Sigmoid;
+    }
+    Ok(())
+}
+
+/// A context that is no longer than what the indexer would pick is attended whole.
+fn within_indexed_span(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    config.context_exact = Some(keys.size("attention.indexer.top_k", u32::MAX)?);
     latent_attention(keys, config)
 }
 
@@ -89,7 +126,10 @@ fn scale_of_scores(keys: &Keys<'_>, config: &mut Config) -> Result<f32, ModelErr
     let rope = &mut config.ropes[0];
     let log = 0.1 * (1.0 / rope.scale).ln();
     if rope.yarn.is_some() && multiplier != 0.0 {
-        rope.magnitude /= 1.0 + log;
+        // What the rotation adds by itself, less what these models count there.
+        let counted =
+            if keys.architecture == "deepseek2" { 1.0 } else { (1.0 + log) / (1.0 + multiplier * log) };
+        rope.magnitude *= counted / (1.0 + log);
     }
     let factor = rope.magnitude * (1.0 + log) * (1.0 + multiplier * log);
     Ok(factor * factor)

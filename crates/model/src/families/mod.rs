@@ -196,9 +196,12 @@ pub const PLAIN: Family = Family {
     details: no_details,
 };
 
-static FAMILIES: [&Family; 17] = [
+static FAMILIES: [&Family; 20] = [
     &bailing::BAILINGMOE2,
     &deepseek2::DEEPSEEK2,
+    &deepseek2::DEEPSEEK32,
+    &deepseek2::GLM_DSA,
+    &deepseek2::MISTRAL4,
     &dots1::DOTS1,
     &ernie::ERNIE4_5_MOE,
     &gemma3::GEMMA3,
