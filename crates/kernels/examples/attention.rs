@@ -2,7 +2,7 @@
 //! prints, with 2 threads, GB/s of keys and values met by one row at several depths, beside plain reading of
 //! as much memory, and thousand millions of multiply-adds a second of 512 rows of a prompt, at its begin and
 //! after 4096 others. Latent attention is bound by arithmetic also for one row: multiply-adds a second of 1
-//! and 64 rows after 16384 positions, beside the peak of the fused ones.
+//! row after 512 positions, and of 1 and 64 rows after 16384, beside the peak of the fused ones.
 
 #[path = "../tests/common/random.rs"]
 mod random;
@@ -77,8 +77,7 @@ fn latent(pool: &Pool, only: Option<&str>) {
     let mut operations = 0;
     let peak = seconds(20, |_| operations = float_products(pool, pieces));
     let peak = operations as f64 / 2.0 / peak / 1e9;
-    println!("\nlatent attention after 16384 positions; peak {peak:.1}");
-    println!("{:28} {:>8} {:>8}", "", "1 row", "64 rows");
+    println!("\nlatent attention, 1 row after 512 and 16384 positions, 64 rows after 16384; peak {peak:.1}");
     for heads in [16, 128] {
         for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
             let name = format!("latent, {heads} heads, {format:?}");
@@ -87,9 +86,9 @@ fn latent(pool: &Pool, only: Option<&str>) {
                 let values = Values::HeadOfKey;
                 let layout = KvLayout { format, kv_heads: 1, head_dim: 576, value_dim: 512, values };
                 let past = Past::new(heads, layout);
-                for (rows, turns) in [(1, 40), (64, 10)] {
-                    let positions = (1..=rows).map(|row| 16384 - rows + row).sum::<usize>();
-                    let seconds = past.seconds(pool, rows, 16384, turns);
+                for (rows, depth, turns) in [(1, 512, 200), (1, 16384, 40), (64, 16384, 10)] {
+                    let positions = (1..=rows).map(|row| depth - rows + row).sum::<usize>();
+                    let seconds = past.seconds(pool, rows, depth, turns);
                     print!(" {:8.1}", (positions * heads * (576 + 512)) as f64 / seconds / 1e9);
                 }
                 println!();

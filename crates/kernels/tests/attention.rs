@@ -166,6 +166,7 @@ fn latent_shapes() -> Vec<AttentionShape> {
         AttentionShape { soft_cap: Some(2.0), ..shape(6, 2, 64, 64) },
         shape(18, 1, 32, 32),
         shape(4, 1, 37, 19),
+        shape(64, 1, 32, 16),
     ]
 }
 

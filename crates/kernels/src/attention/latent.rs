@@ -28,10 +28,22 @@ pub fn tile_rows(shape: &AttentionShape) -> usize {
     (TILE_LANES / (sets(shape) * LANES)).max(1)
 }
 
-/// Floats that one worker needs: see [`Latent`].
+/// Floats that one worker needs, also for a part of the heads: see [`Latent`].
 pub fn worker_floats(shape: &AttentionShape) -> usize {
     let lane = shape.head_dim + 2 * shape.value_dim + KV_BLOCK + LANES + 2 + 2;
-    2 * ALIGNMENT + KV_BLOCK * shape.head_dim + tile_rows(shape) * sets(shape) * LANES * lane
+    let lanes = TILE_LANES.max(sets(shape) * LANES);
+    2 * ALIGNMENT + KV_BLOCK * shape.head_dim + lanes * lane
+}
+
+/// Into how many parts the query heads of a stored head are cut, so that all `threads` have work where there
+/// are few rows and segments of the past (`pieces`). Each part widens the past for itself, so no more than
+/// that.
+pub fn parts(shape: &AttentionShape, pieces: usize, threads: usize) -> usize {
+    let whole = shape.group().is_multiple_of(LANES);
+    let fits = |parts: &usize| whole && sets(shape).is_multiple_of(*parts);
+    let enough = |parts: &usize| threads == 1 || pieces * shape.kv_heads * parts >= 2 * threads;
+    let all = || (1..=sets(shape)).filter(fits);
+    all().find(enough).or(all().next_back()).unwrap_or(1)
 }
 
 /// What one worker writes between the lines. A set is [`LANES`] heads of a row, in the order `[row][set]`;

@@ -142,10 +142,19 @@ pub fn attention<'a>(
         work += visible.len() * heads * (head_dim + value_dim);
         segments_max = segments(visible).len().max(segments_max);
     }
+    // From here on a stored head may stand for several, each with some of its query heads.
+    let parts = match shape.values {
+        Values::HeadOfKey if work >= WORTH_SHARING => {
+            latent::parts(shape, count * segments_max, pool.threads())
+        }
+        _ => 1,
+    };
+    let shape = &AttentionShape { kv_heads: kv_heads * parts, ..*shape };
+    let kv_heads = shape.kv_heads;
     let worker_floats = shape.worker_floats();
     assert!(scratch.len() >= worker_floats * pool.threads(), "{} floats of scratch", scratch.len());
     let (workers, shared) = scratch.split_at_mut(worker_floats * pool.threads());
-    let call = Call { shape, sinks, q, rows, kv, workers: Rows::new(workers, worker_floats) };
+    let call = Call { shape, parts, sinks, q, rows, kv, workers: Rows::new(workers, worker_floats) };
     let wanted = pool.threads() * TILES_PER_THREAD;
     let scarce = count * kv_heads < wanted && segments_max > 1;
     if pool.threads() > 1 && work >= WORTH_SHARING && scarce {
@@ -177,7 +186,9 @@ pub fn attention<'a>(
 
 /// What a call of [`attention`] was given.
 struct Call<'a, 'r> {
+    /// With `parts` heads of keys and values for each that is stored.
     shape: &'a AttentionShape,
+    parts: usize,
     /// `[head]`.
     sinks: Option<&'a [f32]>,
     /// `[row][head][head_dim]`.
@@ -310,7 +321,8 @@ impl Call<'_, '_> {
         }
         let visible = &visible[..rows.len()];
         let blocks = (self.rows)(rows.start).blocks;
-        let tile = Tile { shape: self.shape, kv: self.kv, kv_head, blocks, visible };
+        let stored = kv_head / self.parts;
+        let tile = Tile { shape: self.shape, kv: self.kv, kv_head: stored, blocks, visible };
         // SAFETY: only this worker uses its scratch.
         let mut form = F::new(self.shape, unsafe { self.workers.row(worker) });
         let head = |row: usize, head: usize| (rows.start + row) * heads + kv_head * group + head;
