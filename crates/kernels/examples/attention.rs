@@ -128,6 +128,7 @@ impl Past {
                 values: place,
                 scale,
                 window,
+                chunk: None,
                 soft_cap,
             },
             layout,

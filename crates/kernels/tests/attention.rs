@@ -75,10 +75,15 @@ fn run(pool: &Pool, shape: &AttentionShape, q: &[f32], positions: &[usize], past
     run_rows(pool, shape, None, q, positions, &past.view(), &|_| &past.blocks[..])
 }
 
+fn first_seen(shape: &AttentionShape, position: usize) -> usize {
+    let window = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+    window.max(shape.chunk.map_or(0, |chunk| position - position % chunk))
+}
+
 /// Weights of the positions that a row sees, not yet divided by their sum.
 fn weights(shape: &AttentionShape, q: &[f32], head: usize, position: usize, past: &Past) -> Vec<f64> {
     let kv_head = head / (shape.heads / shape.kv_heads);
-    let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+    let first = first_seen(shape, position);
     let weight = |p: usize| {
         let key = &past.keys[(p * shape.kv_heads + kv_head) * shape.head_dim..][..shape.head_dim];
         let score = q.iter().zip(key).map(|(q, k)| *q as f64 * *k as f64).sum::<f64>() * shape.scale as f64;
@@ -103,7 +108,7 @@ fn share_beside(
 /// The formula, one head.
 fn formula(shape: &AttentionShape, q: &[f32], head: usize, position: usize, past: &Past) -> Vec<f64> {
     let kv_head = head / (shape.heads / shape.kv_heads);
-    let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+    let first = first_seen(shape, position);
     let weights = weights(shape, q, head, position, past);
     let total: f64 = weights.iter().sum();
     let value = |p: usize, i: usize| past.values[(p * shape.kv_heads + kv_head) * shape.value_dim + i] as f64;
@@ -121,6 +126,7 @@ fn shapes() -> Vec<AttentionShape> {
         values: Values::Own,
         scale: 0.02,
         window: None,
+        chunk: None,
         soft_cap: None,
     };
     let shape = |heads, kv_heads, head_dim, value_dim| AttentionShape {
@@ -134,6 +140,7 @@ fn shapes() -> Vec<AttentionShape> {
         base,
         AttentionShape { window: Some(1), ..base },
         AttentionShape { window: Some(70), ..base },
+        AttentionShape { chunk: Some(100), ..base },
         AttentionShape { window: Some(512), ..shape(4, 1, 32, 64) },
         AttentionShape { window: Some(1000), soft_cap: Some(2.0), ..base },
         shape(4, 1, 256, 256),
@@ -158,12 +165,13 @@ fn latent_shapes() -> Vec<AttentionShape> {
         values: Values::HeadOfKey,
         scale: 0.02,
         window: None,
+        chunk: None,
         soft_cap: None,
     };
     vec![
         shape(16, 1, 64, 32),
         AttentionShape { window: Some(70), ..shape(20, 1, 64, 32) },
-        AttentionShape { soft_cap: Some(2.0), ..shape(6, 2, 64, 64) },
+        AttentionShape { soft_cap: Some(2.0), chunk: Some(90), ..shape(6, 2, 64, 64) },
         shape(18, 1, 32, 32),
         shape(4, 1, 37, 19),
         shape(64, 1, 32, 16),
@@ -278,7 +286,7 @@ fn what_a_row_does_not_see_cannot_harm_it() {
         let after = run(&Pool::new(2), &shape, &q, &positions, &past);
         let per_row = shape.heads * shape.value_dim;
         for (i, (before, after)) in before.chunks(per_row).zip(after.chunks(per_row)).enumerate() {
-            let sees = positions[i] >= 120 && shape.window.is_none_or(|window| positions[i] < 120 + window);
+            let sees = positions[i] >= 120 && first_seen(&shape, positions[i]) <= 120;
             match sees {
                 true => assert!(after.iter().all(|x| x.is_nan()), "{shape:?} {format:?} row {i}"),
                 false => assert_eq!(before, after, "{shape:?} {format:?} row {i}"),

@@ -224,6 +224,7 @@ fn any_shape(format: KvFormat, random: &mut Random) -> AttentionShape {
         values,
         scale: pick(random, &[0.02, 0.125, 3.0, 100.0, -0.1]),
         window: pick(random, &[None, None, Some(1), Some(63), Some(65), Some(513)]),
+        chunk: pick(random, &[None, None, None, Some(1), Some(100)]),
         soft_cap: pick(random, &[None, None, Some(2.0)]),
     }
 }

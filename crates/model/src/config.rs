@@ -112,6 +112,7 @@ impl AttentionConfig {
             values: self.values,
             scale: self.scale,
             window: self.window,
+            chunk: None,
             soft_cap: self.soft_cap,
         }
     }

@@ -69,13 +69,17 @@ pub struct AttentionShape {
     pub scale: f32,
     /// A row at position p sees positions `(p - window, p]`.
     pub window: Option<usize>,
+    /// Positions are cut into runs of so many, and a row sees those of its own run (Llama 4).
+    pub chunk: Option<usize>,
     /// Scores become `cap * tanh(score / cap)`.
     pub soft_cap: Option<f32>,
 }
 
 impl AttentionShape {
     fn visible(&self, position: usize) -> Range<usize> {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
+        let window = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let chunk = self.chunk.map_or(0, |chunk| position / chunk * chunk);
+        window.max(chunk)..position + 1
     }
 
     /// Floats of a segment's result for one query: sums of values, largest score, sum of weights.
@@ -130,7 +134,7 @@ pub fn attention<'a>(
             && (shape.values == Values::Own || value_dim <= head_dim),
         "{layout:?} for {shape:?}"
     );
-    assert!(shape.window != Some(0), "a window of no positions");
+    assert!(shape.window != Some(0) && shape.chunk != Some(0), "a window of no positions");
     assert!(sinks.is_none_or(|sinks| sinks.len() == heads), "{} sinks", sinks.map_or(0, <[f32]>::len));
     assert!(q.len() == count * heads * head_dim, "{} floats of queries", q.len());
     assert!(out.len() == count * heads * value_dim, "{} floats of output", out.len());
