@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use adit_format::{Gguf, Metadata};
 use adit_model::{
-    Blueprint, ExpertPlace, Heat, IoOptions, KvFormat, Model, ModelError, Observer, Plan, Request, Row,
-    ScoutSet, THREADS_MAX,
+    Blueprint, ExpertPlace, Heat, IoOptions, KV_BLOCK, KvFormat, Model, ModelError, Observer, Plan, Request,
+    Row, ScoutSet, THREADS_MAX,
 };
 
 use crate::detokenizer::{ControlTokens, Detokenizer};
@@ -25,6 +25,9 @@ use crate::tokenizer::Tokenizer;
 
 /// The context that is planned for when nobody asks: what fits most conversations and small machines.
 const CONTEXT_DEFAULT: usize = 4096;
+
+/// Tokens at the end of a prompt that the next one may have otherwise: the head of an answer, mostly.
+const TAIL_TOKENS: usize = 8;
 
 /// Room for an answer's text; one with more bytes a token than this grows while it comes.
 const TEXT_BYTES_PER_TOKEN: usize = 8;
@@ -165,6 +168,7 @@ impl Engine {
         let template_source = gguf.metadata().str("tokenizer.chat_template").map_err(ModelError::from)?;
         let template = template_source.map(|source| template(source, &tokenizer)).transpose();
         let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
+        let speculation = options.speculation.for_model(&blueprint.config)?;
         let (request, draft) =
             options.request_with_draft(blueprint.gguf.metadata(), blueprint.config.context_trained)?;
         let plan = blueprint.plan(&request)?;
@@ -183,7 +187,7 @@ impl Engine {
             sampler: Sampler::new(model.config().vocabulary),
             history: Vec::with_capacity(context),
             rows: Vec::with_capacity(chunk),
-            speculation: Speculation::new(&options.speculation, draft, model.config().experts.is_some()),
+            speculation: Speculation::new(&speculation, draft, model.config().experts.is_some()),
             drawn: Vec::with_capacity(GUESSES_MAX + 1),
             taken: 0,
             stats: Stats::default(),
@@ -282,7 +286,8 @@ impl Engine {
         // What was verified but not taken is forgotten: the lane is as after plain decoding.
         self.drawn.clear();
         self.taken = 0;
-        self.model.truncate(0, self.history.len());
+        let held = self.model.truncate(0, self.history.len());
+        self.history.truncate(held);
         answer.finish = extended?;
         // The first token came out of prefill; only steps after it are decoding.
         self.stats.decode_tokens += answer.tokens.len().saturating_sub(1) as u64;
@@ -355,13 +360,23 @@ impl Engine {
     }
 
     /// Keeps the common prefix of `prompt` and the lane, less one token so that there are logits to
-    /// sample from; returns its length.
+    /// sample from, and less what is behind the newest snapshot where layers carry a state; returns its
+    /// length.
     fn rewind(&mut self, prompt: &[u32]) -> usize {
         let common = self.history.iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count();
-        let keep = common.min(prompt.len() - 1);
-        self.model.truncate(0, keep);
+        // A step that failed may have left less in the lane than the history says.
+        let wanted = common.min(prompt.len() - 1).min(self.model.lane_len(0));
+        let keep = self.model.truncate(0, wanted);
         self.history.truncate(keep);
+        self.stats.prompt_tokens_again += (wanted - keep) as u64;
         keep
+    }
+
+    /// Where in a prompt of which `held` tokens are in the lane the state is to be remembered, for the next
+    /// prompt to go on from; nowhere if the model carries none.
+    fn snapshot_place(&self, prompt: &[u32], held: usize) -> Option<usize> {
+        let early = prompt.len().saturating_sub(TAIL_TOKENS) / KV_BLOCK * KV_BLOCK;
+        (self.model.config().has_state() && held < prompt.len()).then_some(early.max(held))
     }
 
     /// Computes `prompt[from..]` in chunks and samples the first token; `None` if told to stop.
@@ -372,15 +387,22 @@ impl Engine {
         on_event: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<Option<u32>, EngineError> {
         let total = prompt.len() - from;
+        let snapshot = self.snapshot_place(prompt, from);
         let mut sampled = None;
         let mut first = from;
-        for part in prompt[from..].chunks(self.plan().chunk) {
+        while first < prompt.len() {
+            if snapshot == Some(first) {
+                self.model.snapshot(0);
+            }
             let start = Instant::now();
+            let end = prompt.len().min(first + self.plan().chunk);
+            let end = snapshot.filter(|at| (first + 1..end).contains(at)).unwrap_or(end);
+            let part = &prompt[first..end];
             self.fill_rows(part, first, &(prompt.len() - 1..prompt.len()));
             let sampler = &mut self.sampler;
             self.model.step(&self.rows, &mut |_, logits| sampled = Some(sampler.sample(logits)))?;
             self.history.extend_from_slice(part);
-            first += part.len();
+            first = end;
             let ns = start.elapsed().as_nanos() as u64;
             self.speculation.earn(ns as f64);
             self.stats.prefill_ns += ns;

@@ -20,6 +20,17 @@ pub enum EngineError {
     PromptTooLong { tokens: usize, context: usize },
     #[error("the vocabulary has {tokens} tokens but the embedding only {rows} rows; the file is damaged")]
     VocabularyMismatch { tokens: usize, rows: usize },
+    #[error(
+        "this model carries a state from token to token, which cannot take back a guess that was wrong; \
+         leave out the draft model, and have prompt lookup on auto or off"
+    )]
+    GuessesWithState,
+    #[error(
+        "the draft model {} carries a state from token to token, which cannot take back a guess that was \
+         wrong; give one without recurrent layers",
+        path.display()
+    )]
+    DraftWithState { path: PathBuf },
     #[error("the draft model {} cannot be used: {source}", path.display())]
     Draft { path: PathBuf, source: Box<ModelError> },
     #[error(

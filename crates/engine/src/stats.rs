@@ -15,6 +15,8 @@ pub struct Stats {
     pub prefill_tok_per_s: f64,
     /// Prompt tokens that had to be computed (not those reused from the lane).
     pub prompt_tokens: u64,
+    /// Those of them that the lane had held, behind the snapshot of a state that it went back to.
+    pub prompt_tokens_again: u64,
     pub generated_tokens: u64,
     pub bytes_read: u64,
     pub expert_hits: u64,

@@ -95,6 +95,8 @@ fn steps(model: &mut Model, sampler: &mut Sampler, text: &mut Detokenizer, rows:
         length += text.push(token).len();
         position += count;
     }
+    model.snapshot(0);
+    model.truncate(0, position - 1);
     model.truncate(0, 0);
     length
 }
@@ -172,7 +174,10 @@ fn a_step_allocates_and_frees_nothing_on_any_thread() {
             ..SimConfig::default()
         };
         check(&path, IoKind::Simulated(faults), KvFormat::F32, false);
-        check_speculation(&path, When::Auto);
-        check_speculation(&path, When::Always);
+        // A state cannot take guesses back.
+        if family != Family::Lfm2 {
+            check_speculation(&path, When::Auto);
+            check_speculation(&path, When::Always);
+        }
     }
 }

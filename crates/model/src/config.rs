@@ -9,6 +9,7 @@ use adit_kernels::{AttentionShape, Values};
 use crate::error::ModelError;
 use crate::families::{Family, Gating, Normalise, Presence};
 use crate::keys::{EXPERTS_MAX, HEADS_MAX, Keys, LAYERS_MAX, WIDTH_MAX};
+use crate::recurrent::RecurrentConfig;
 
 /// How one kind of layer rotates its queries and keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,14 +168,17 @@ impl LatentConfig {
 pub enum MixerConfig {
     Attention(AttentionConfig),
     Latent(LatentConfig),
+    /// What was before is in a state that each position changes.
+    Recurrent(RecurrentConfig),
 }
 
 impl MixerConfig {
-    /// The attention over what is stored of each position.
-    pub fn attention(&self) -> &AttentionConfig {
+    /// The attention over what is stored of each position, if there is one.
+    pub fn attention(&self) -> Option<&AttentionConfig> {
         match self {
-            MixerConfig::Attention(attention) => attention,
-            MixerConfig::Latent(latent) => &latent.attention,
+            MixerConfig::Attention(attention) => Some(attention),
+            MixerConfig::Latent(latent) => Some(&latent.attention),
+            MixerConfig::Recurrent(_) => None,
         }
     }
 
@@ -183,6 +187,7 @@ impl MixerConfig {
         match self {
             MixerConfig::Attention(attention) => attention.query_width(),
             MixerConfig::Latent(latent) => latent.query_width(),
+            MixerConfig::Recurrent(_) => 0,
         }
     }
 
@@ -191,13 +196,21 @@ impl MixerConfig {
         match self {
             MixerConfig::Attention(attention) => attention.attended_width(),
             MixerConfig::Latent(latent) => latent.output_width(),
+            MixerConfig::Recurrent(recurrent) => recurrent.output_width(),
         }
     }
 
     pub fn latent(&self) -> Option<&LatentConfig> {
         match self {
-            MixerConfig::Attention(_) => None,
             MixerConfig::Latent(latent) => Some(latent),
+            MixerConfig::Attention(_) | MixerConfig::Recurrent(_) => None,
+        }
+    }
+
+    pub fn recurrent(&self) -> Option<&RecurrentConfig> {
+        match self {
+            MixerConfig::Recurrent(recurrent) => Some(recurrent),
+            MixerConfig::Attention(_) | MixerConfig::Latent(_) => None,
         }
     }
 }
@@ -320,8 +333,8 @@ impl Config {
 
     /// What binding and the forward pass rely on.
     fn check(&self, keys: &Keys<'_>) -> Result<(), ModelError> {
-        for layer in &self.layers {
-            let AttentionConfig { heads, kv_heads, .. } = *layer.mixer.attention();
+        for attention in self.layers.iter().filter_map(|layer| layer.mixer.attention()) {
+            let (heads, kv_heads) = (attention.heads, attention.kv_heads);
             if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 {
                 return Err(keys.bad(
                     "attention.head_count",
@@ -337,7 +350,7 @@ impl Config {
     pub fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
         self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
             MixerConfig::Attention(attention) => Some(attention),
-            MixerConfig::Latent(_) => None,
+            MixerConfig::Latent(_) | MixerConfig::Recurrent(_) => None,
         })
     }
 
@@ -352,10 +365,15 @@ impl Config {
         self.layers.iter().map(|layer| of(&layer.mixer)).max().unwrap_or(0)
     }
 
+    /// Whether what came before is, in some layer, in a state that cannot be taken back position by position.
+    pub fn has_state(&self) -> bool {
+        self.layers.iter().any(|layer| layer.mixer.recurrent().is_some())
+    }
+
     /// Key and value size of a layer whose heads cannot be stored in runs of `len` values, if there is one.
     pub fn kv_not_in_runs_of(&self, len: usize) -> Option<[usize; 2]> {
         self.layers.iter().find_map(|layer| {
-            let AttentionConfig { head_dim, value_dim, .. } = *layer.mixer.attention();
+            let &AttentionConfig { head_dim, value_dim, .. } = layer.mixer.attention()?;
             let fits = head_dim.is_multiple_of(len) && value_dim.is_multiple_of(len);
             (!fits).then_some([head_dim, value_dim])
         })

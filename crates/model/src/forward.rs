@@ -120,6 +120,9 @@ impl Pass<'_> {
             (MixerConfig::Latent(config), Mixer::Latent(weights)) => {
                 self.latent_attention(index, config, weights, rows);
             }
+            (MixerConfig::Recurrent(config), Mixer::Recurrent(weights)) => {
+                self.recurrent(index, config, weights, rows);
+            }
             _ => unreachable!("a layer's weights are bound by its numbers"),
         }
         self.add_block(layer.post_mixer_norm, count);

@@ -2,6 +2,7 @@
 //! llama.cpp's converter writes them); what only one family has is read in that family's file.
 
 use adit_format::{Array, Metadata, Value};
+use adit_kernels::CONV_TAPS_MAX;
 
 use crate::config::{Rope, Yarn};
 use crate::error::ModelError;
@@ -89,6 +90,17 @@ impl Keys<'_> {
             return Err(self.bad(key, size, &format!("at most {max}")));
         }
         Ok(Some(sizes[..layers].iter().map(|&size| size as usize).collect()))
+    }
+
+    /// The taps of a short convolution.
+    pub fn taps(&self, key: &str) -> Result<usize, ModelError> {
+        match self.optional_size(key, u32::MAX)? {
+            Some(taps) if (2..=CONV_TAPS_MAX).contains(&taps) => Ok(taps),
+            found => {
+                let found = found.map_or("missing".into(), |taps| taps.to_string());
+                Err(self.bad(key, found, &format!("2 to {CONV_TAPS_MAX} taps")))
+            }
+        }
     }
 
     /// Which layers attend to a window: `attention.sliding_window_pattern` is a flag per layer, or a period

@@ -18,12 +18,14 @@ mod model;
 mod moe;
 mod observe;
 mod plan;
+mod recurrent;
 mod router;
 mod scout;
 mod scratch;
+mod states;
 mod weights;
 
-pub use adit_kernels::KvFormat;
+pub use adit_kernels::{KV_BLOCK, KvFormat};
 pub use adit_pager::{HintAccount, IoKind, IoOptions, PagerStats, SimConfig};
 pub use config::{Config, Experts};
 pub use error::{ModelError, PinError};

@@ -1,4 +1,5 @@
-//! What lanes remember: keys and values in blocks of positions, and which blocks a lane holds.
+//! What lanes remember: keys and values in blocks of positions, which blocks a lane holds, and the states of
+//! recurrent layers.
 //!
 //! Blocks are the unit of sharing and truncation; a lane is a list of them. Every layer uses the same
 //! block numbers, each in its own arena. Knows nothing of tokens or text.
@@ -8,12 +9,13 @@ use adit_pager::AlignedBuf;
 
 use crate::config::{AttentionConfig, Config, LayerConfig};
 use crate::error::ModelError;
+use crate::states::{StateShape, States};
 
 /// The shape of the key-value memory; its size in bytes is a term of the plan.
 #[derive(Debug, Clone)]
 pub struct KvShape {
-    /// What each layer stores of a position.
-    pub layouts: Vec<KvLayout>,
+    /// What each layer stores of a position; nothing where it carries a state instead.
+    pub layouts: Vec<Option<KvLayout>>,
     pub blocks: usize,
 }
 
@@ -21,8 +23,8 @@ impl KvShape {
     /// Room for `lanes` sequences of `context` positions.
     pub fn new(config: &Config, format: KvFormat, context: usize, lanes: usize) -> KvShape {
         let layout = |layer: &LayerConfig| {
-            let AttentionConfig { kv_heads, head_dim, value_dim, values, .. } = *layer.mixer.attention();
-            KvLayout { format, kv_heads, head_dim, value_dim, values }
+            let &AttentionConfig { kv_heads, head_dim, value_dim, values, .. } = layer.mixer.attention()?;
+            Some(KvLayout { format, kv_heads, head_dim, value_dim, values })
         };
         KvShape {
             layouts: config.layers.iter().map(layout).collect(),
@@ -33,7 +35,12 @@ impl KvShape {
     /// Bytes of one position in all layers.
     pub fn position_bytes(&self) -> usize {
         let block = |layout: &KvLayout| layout.key_block_bytes() + layout.value_block_bytes();
-        self.layouts.iter().map(block).sum::<usize>() / KV_BLOCK
+        self.layouts.iter().flatten().map(block).sum::<usize>() / KV_BLOCK
+    }
+
+    /// Layers that store something of a position.
+    pub fn layers(&self) -> usize {
+        self.layouts.iter().flatten().count()
     }
 
     pub fn bytes(&self) -> usize {
@@ -41,11 +48,11 @@ impl KvShape {
     }
 
     fn keys_bytes(&self) -> usize {
-        self.blocks * self.layouts.iter().map(KvLayout::key_block_bytes).sum::<usize>()
+        self.blocks * self.layouts.iter().flatten().map(KvLayout::key_block_bytes).sum::<usize>()
     }
 
     fn values_bytes(&self) -> usize {
-        self.blocks * self.layouts.iter().map(KvLayout::value_block_bytes).sum::<usize>()
+        self.blocks * self.layouts.iter().flatten().map(KvLayout::value_block_bytes).sum::<usize>()
     }
 }
 
@@ -63,9 +70,11 @@ struct Lane {
     len: usize,
 }
 
-/// The key-value memory of all lanes.
+/// The memory of all lanes.
 pub struct Memory {
-    arenas: Vec<Arena>,
+    /// One for each layer that stores positions.
+    arenas: Vec<Option<Arena>>,
+    states: States,
     /// Blocks of every layer.
     blocks: usize,
     keys: AlignedBuf,
@@ -76,17 +85,24 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(shape: &KvShape, context: usize, lanes: usize) -> Result<Memory, ModelError> {
+    pub fn new(
+        shape: &KvShape,
+        states: &StateShape,
+        context: usize,
+        lanes: usize,
+    ) -> Result<Memory, ModelError> {
         let table = context.div_ceil(KV_BLOCK);
         let (mut keys, mut values) = (0, 0);
-        let arena = |&layout: &KvLayout| {
+        let arena = |&layout: &Option<KvLayout>| {
+            let layout = layout?;
             let arena = Arena { layout, keys, values };
             keys += shape.blocks * layout.key_block_bytes();
             values += shape.blocks * layout.value_block_bytes();
-            arena
+            Some(arena)
         };
         Ok(Memory {
             arenas: shape.layouts.iter().map(arena).collect(),
+            states: States::new(states, lanes)?,
             blocks: shape.blocks,
             keys: AlignedBuf::new(shape.keys_bytes())?,
             values: AlignedBuf::new(shape.values_bytes())?,
@@ -125,17 +141,43 @@ impl Memory {
         lane.len = lane.len.max(position + 1);
     }
 
-    /// Forgets every position of `lane` from `len` on.
-    pub fn truncate(&mut self, lane: usize, len: usize) {
+    /// Forgets every position of `lane` from `len` on, and those before it back to the newest snapshot where
+    /// layers carry a state; returns how many positions are left.
+    pub fn truncate(&mut self, lane: usize, len: usize) -> usize {
+        let held = self.lanes[lane].len;
+        match len < held {
+            true => self.keep(lane, len),
+            false => held,
+        }
+    }
+
+    /// A step that may have changed the lane's state has failed: goes back to what is known to be whole.
+    pub(crate) fn fall_back(&mut self, lane: usize) {
+        self.keep(lane, self.lanes[lane].len);
+    }
+
+    fn keep(&mut self, lane: usize, len: usize) -> usize {
+        let len = self.states.rewind(lane, len);
         let lane = &mut self.lanes[lane];
-        lane.len = lane.len.min(len);
-        let keep = lane.len.div_ceil(KV_BLOCK);
+        lane.len = len;
+        let keep = len.div_ceil(KV_BLOCK);
         self.free.extend(lane.blocks.drain(keep.min(lane.blocks.len())..));
+        len
+    }
+
+    /// Keeps a copy of the lane's state, if it has one, that [`Memory::truncate`] can go back to.
+    pub fn snapshot(&mut self, lane: usize) {
+        self.states.snapshot(lane, self.lanes[lane].len);
+    }
+
+    /// The state of a recurrent layer after the positions that were computed.
+    pub(crate) fn state(&mut self, layer: usize, lane: usize) -> &mut [f32] {
+        self.states.of(layer, lane)
     }
 
     /// Stores the key and value (`kv_heads * head_dim` values each) of one position.
     pub(crate) fn store(&mut self, layer: usize, lane: usize, position: usize, key: &[f32], value: &[f32]) {
-        let Arena { layout, keys, values } = &self.arenas[layer];
+        let Arena { layout, keys, values } = arena(&self.arenas, layer);
         let block = self.lanes[lane].blocks[position / KV_BLOCK] as usize;
         let bytes = layout.key_block_bytes();
         layout.store_key(&mut self.keys[keys + block * bytes..][..bytes], position % KV_BLOCK, key);
@@ -145,11 +187,15 @@ impl Memory {
 
     /// One layer's keys and values, for the attention kernel.
     pub(crate) fn view(&self, layer: usize) -> KvView<'_> {
-        let Arena { layout, keys, values } = &self.arenas[layer];
+        let Arena { layout, keys, values } = arena(&self.arenas, layer);
         KvView {
             layout: *layout,
             keys: &self.keys[*keys..keys + self.blocks * layout.key_block_bytes()],
             values: &self.values[*values..values + self.blocks * layout.value_block_bytes()],
         }
     }
+}
+
+fn arena(arenas: &[Option<Arena>], layer: usize) -> &Arena {
+    arenas[layer].as_ref().expect("only attention asks for keys and values")
 }

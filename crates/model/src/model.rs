@@ -177,7 +177,7 @@ impl Model {
         let linear = Linear { pool: &pool, resident: &resident };
         let rotations = config.ropes.iter().map(|rope| rope_table(rope, &weights, linear, plan.context));
         let rotations = rotations.collect();
-        let memory = Memory::new(&plan.kv, plan.context, plan.lanes)?;
+        let memory = Memory::new(&plan.kv, &plan.states, plan.context, plan.lanes)?;
         let scratch = Scratch::new(&config, &weights, plan.step_shape());
         let scouts = Scouts::new(&config, &weights, plan.scouts);
         let groups = std::mem::take(&mut weights.groups);
@@ -224,9 +224,16 @@ impl Model {
         self.memory.len(lane)
     }
 
-    /// Forgets the positions of `lane` from `len` on.
-    pub fn truncate(&mut self, lane: usize, len: usize) {
-        self.memory.truncate(lane, len);
+    /// Forgets the positions of `lane` from `len` on; returns how many are left. Where layers carry a state
+    /// ([`Config::has_state`]) that is back to the newest snapshot at or before `len`, or to nothing.
+    pub fn truncate(&mut self, lane: usize, len: usize) -> usize {
+        self.memory.truncate(lane, len)
+    }
+
+    /// Remembers the state of `lane` as it is now, for [`Model::truncate`] to go back to; nothing where no
+    /// layer carries one or the plan has no room for snapshots.
+    pub fn snapshot(&mut self, lane: usize) {
+        self.memory.snapshot(lane);
     }
 
     /// Error when a file that experts are read from was cut, rewritten, replaced or removed since it was
@@ -279,7 +286,8 @@ impl Model {
     }
 
     /// Computes one step of at most `plan().chunk` rows. `on_logits(row index, logits)` is called in
-    /// order for the rows that want them. On an error no lane has advanced.
+    /// order for the rows that want them. On an error no lane has advanced; one that carries a state has gone
+    /// back to its newest snapshot.
     pub fn step(&mut self, rows: &[Row], on_logits: &mut dyn FnMut(usize, &[f32])) -> Result<(), ModelError> {
         assert!(
             !rows.is_empty() && rows.len() <= self.plan.chunk,
@@ -303,7 +311,11 @@ impl Model {
             observer: self.observer.as_deref_mut(),
             scouts: &mut self.scouts,
         };
-        pass.run(rows, on_logits)?;
+        let computed = pass.run(rows, on_logits);
+        if computed.is_err() && self.config.has_state() {
+            rows.iter().for_each(|row| self.memory.fall_back(row.lane));
+        }
+        computed?;
         for row in rows {
             self.memory.advance(row.lane, row.position);
         }

@@ -12,6 +12,7 @@ use crate::machine;
 use crate::memory::KvShape;
 use crate::scout::{ScoutSet, Scouts};
 use crate::scratch::{Scratch, StepShape};
+use crate::states::{SNAPSHOTS_MAX, StateShape};
 use crate::weights::Weights;
 
 /// Allowance for what cannot be counted beforehand: program pages not yet touched, thread stacks, the
@@ -28,6 +29,8 @@ const CHUNK_MAX: usize = 512;
 const CHUNK_COMFORT_MIN: usize = 16;
 /// Share of what is left for scratch and slots that scratch may take without being asked.
 const SCRATCH_SHARE: u64 = 8;
+/// Share of what the least does not need that snapshots of states may take.
+const SNAPSHOTS_SHARE: u64 = 8;
 /// Share of available memory that is used when nobody names a budget.
 const UNASKED_SHARE_PERCENT: u64 = 85;
 /// Share of available memory that a named budget may reach. The rest is for what the kernel books on a
@@ -153,6 +156,7 @@ pub struct Plan {
     pub threads: usize,
     pub chunk: usize,
     pub kv: KvShape,
+    pub states: StateShape,
     pub scouts: ScoutSet,
 }
 
@@ -204,44 +208,21 @@ impl Plan {
         let kv = KvShape::new(config, request.kv, request.context, request.lanes);
         let vocabulary = (sizes.header_bytes as f64 * PROGRAM_BYTES_PER_HEADER_BYTE) as u64;
         let program = machine::peak_resident_bytes().unwrap_or(0).max(PROGRAM_BYTES + vocabulary);
-        let mut fixed = vec![
-            term("program", program, "code, vocabulary, tokeniser, file directory".into()),
-            term("reserve", RESERVE_BYTES, "stacks, allocator rounding, I/O ring, text".into()),
-            term(
-                "backbone",
-                sizes.backbone_bytes,
-                format!("{} weights every token uses", weights.extents.len()),
-            ),
-            term(
-                "kv",
-                kv.bytes() as u64,
-                format!(
-                    "{} tokens x {} lane(s) x {} bytes in {} layers",
-                    request.context,
-                    request.lanes,
-                    kv.position_bytes(),
-                    kv.layouts.len()
-                ),
-            ),
-            term(
-                "tables",
-                sizes.overhead_bytes + Scouts::heap_bytes(config) as u64,
-                "pager counters, request queue, slot states, what scouts remember".into(),
-            ),
-        ];
-        if request.observer_bytes > 0 {
-            let reason = "what a trace keeps before it is written".into();
-            fixed.push(term("trace", request.observer_bytes, reason));
-        }
-        if request.draft_bytes > 0 {
-            let reason = "the draft model: weights, keys and values, scratch".into();
-            fixed.push(term("draft", request.draft_bytes, reason));
-        }
+        let mut states = StateShape::new(config, request.lanes);
+        let mut fixed = fixed_terms(config, weights, sizes, request, (program, &kv, &states));
         let fixed_bytes: u64 = fixed.iter().map(|term| term.bytes).sum();
-        let needs =
+        let mut needs =
             Needs { config, weights, request, fixed_bytes, slot_bytes: sizes.slot_bytes, experts, used };
         let everything = needs.total(needs.scratch(request.chunk.unwrap_or(CHUNK_MAX)), experts);
-        let (budget, budget_source) = budget(request.memory, program, everything);
+        let with_snapshots = everything + states.snapshot_bytes(SNAPSHOTS_MAX);
+        let (budget, budget_source) = budget(request.memory, program, with_snapshots);
+        states.snapshots = snapshots(budget, needs.least(), everything, states.snapshot_bytes(1));
+        if states.snapshots > 0 {
+            let reason = format!("{} a lane: where a conversation goes on from", states.snapshots);
+            let snapshots = term("snapshots", states.snapshot_bytes(states.snapshots), reason);
+            needs.fixed_bytes += snapshots.bytes;
+            fixed.push(snapshots);
+        }
         let division = needs.division();
         let Some((chunk, slots)) = division.choose(budget) else {
             return Err(needs.refusal(budget, fixed, request));
@@ -266,6 +247,7 @@ impl Plan {
             threads: request.threads,
             chunk,
             kv,
+            states,
             scouts: request.scouts,
         })
     }
@@ -298,6 +280,62 @@ fn term(name: &'static str, bytes: u64, reason: String) -> Term {
     Term { name, bytes, reason }
 }
 
+/// Snapshots of each lane's state, `bytes` being one of every lane: they may take what nobody else needs, or a
+/// share of what more slots and rows would like to have.
+fn snapshots(budget: u64, least: u64, everything: u64, bytes: u64) -> usize {
+    let room = budget.saturating_sub(everything).max(budget.saturating_sub(least) / SNAPSHOTS_SHARE);
+    room.checked_div(bytes).unwrap_or(0).min(SNAPSHOTS_MAX as u64) as usize
+}
+
+/// The terms that no division of the budget changes.
+fn fixed_terms(
+    config: &Config,
+    weights: &Weights,
+    sizes: FileSizes,
+    request: &Request,
+    (program, kv, states): (u64, &KvShape, &StateShape),
+) -> Vec<Term> {
+    let mut fixed = vec![
+        term("program", program, "code, vocabulary, tokeniser, file directory".into()),
+        term("reserve", RESERVE_BYTES, "stacks, allocator rounding, I/O ring, text".into()),
+        term("backbone", sizes.backbone_bytes, format!("{} weights every token uses", weights.extents.len())),
+        term(
+            "kv",
+            kv.bytes() as u64,
+            format!(
+                "{} tokens x {} lane(s) x {} bytes in {} layers",
+                request.context,
+                request.lanes,
+                kv.position_bytes(),
+                kv.layers()
+            ),
+        ),
+        term(
+            "tables",
+            sizes.overhead_bytes + Scouts::heap_bytes(config) as u64,
+            "pager counters, request queue, slot states, what scouts remember".into(),
+        ),
+    ];
+    if config.has_state() {
+        fixed.push(states_term(states));
+    }
+    if request.observer_bytes > 0 {
+        let reason = "what a trace keeps before it is written".into();
+        fixed.push(term("trace", request.observer_bytes, reason));
+    }
+    if request.draft_bytes > 0 {
+        let reason = "the draft model: weights, keys and values, scratch".into();
+        fixed.push(term("draft", request.draft_bytes, reason));
+    }
+    fixed
+}
+
+fn states_term(states: &StateShape) -> Term {
+    let (layers, bytes) = (states.recurrent_layers(), Bytes(states.lane_bytes() as u64));
+    let reason = format!("{} lane(s) x {bytes} in {layers} recurrent layers", states.lanes);
+    term("states", states.snapshot_bytes(1), reason)
+}
+
 /// The numbers that the choice of chunk and slots weighs.
 struct Needs<'a> {
     config: &'a Config,
@@ -317,6 +355,11 @@ impl Needs<'_> {
 
     fn total(&self, scratch: u64, slots: usize) -> u64 {
         self.fixed_bytes + scratch + slots as u64 * self.slot_bytes
+    }
+
+    /// What the smallest step takes, with one token's experts of a layer.
+    fn least(&self) -> u64 {
+        self.total(self.scratch(self.request.chunk.unwrap_or(1)), self.used)
     }
 
     /// The numbers that divide any budget, with the scratch of each chunk that comes into question.
@@ -356,10 +399,26 @@ impl Needs<'_> {
         }
         PlanError {
             budget: Bytes(budget),
-            needed_mib: self.total(scratch, self.used).div_ceil(1 << 20),
+            needed_mib: self.least().div_ceil(1 << 20),
             context: request.context,
             sum: sizes.collect::<Vec<_>>().join(" + "),
             advice,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_give_way_to_slots_where_memory_is_tight() {
+        let (least, everything) = (1000, 5000);
+        assert_eq!(snapshots(least, least, everything, 50), 0);
+        assert_eq!(snapshots(least + 2 * 50 * SNAPSHOTS_SHARE, least, everything, 50), 2);
+        assert_eq!(snapshots(everything, least, everything, 1000), 0);
+        assert_eq!(snapshots(everything + 1500, least, everything, 1000), 1);
+        assert_eq!(snapshots(everything + 9000, least, everything, 1000), SNAPSHOTS_MAX);
+        assert_eq!(snapshots(everything + 9000, least, everything, 0), 0, "a model without states");
     }
 }

@@ -4,8 +4,9 @@
 
 use adit_kernels::{ActivationFormat, Activations, activation_format, attention_scratch_floats};
 
-use crate::config::{Config, LatentConfig, MixerConfig};
+use crate::config::{AttentionConfig, Config, LatentConfig, MixerConfig};
 use crate::latent::LATENT_ROWS_MAX;
+use crate::recurrent::RecurrentConfig;
 use crate::weights::Weights;
 
 /// Rows whose logits are computed in one go; more than that are taken in turns.
@@ -46,6 +47,8 @@ pub(crate) struct Scratch {
     pub head_rows: Vec<u32>,
     /// Activations of single heads.
     pub head_input: Activations,
+    /// rows x what a recurrent layer keeps apart of a row
+    pub recurrent: Vec<f32>,
     /// Rows that `gate`, `up` and `inner` have room for, however long they are: those of a step, and at least
     /// one for each expert used.
     pub inner_rows: usize,
@@ -124,12 +127,18 @@ impl Scratch {
         let StepShape { rows, context, threads } = shape;
         let width = config.width;
         let attended = config.largest_of_mixers(MixerConfig::output_width);
+        let of_attention = |of: fn(&AttentionConfig) -> usize| {
+            config.largest_of_mixers(|mixer| mixer.attention().map_or(0, of))
+        };
         let of_latent =
             |of: fn(&LatentConfig) -> usize| config.largest_of_mixers(|mixer| mixer.latent().map_or(0, of));
         let latent_rows = rows.min(LATENT_ROWS_MAX);
         let latents = latent_rows * of_latent(|latent| latent.attention.heads);
         let unrotated = of_latent(|latent| latent.unrotated.max(latent.latent));
         let low_rank = of_latent(|latent| latent.query_rank);
+        let of_recurrent = |of: fn(&RecurrentConfig) -> usize| {
+            config.largest_of_mixers(|mixer| mixer.recurrent().map_or(0, of))
+        };
         let inner = config.largest_inner();
         let (experts, used, shared) = match &config.experts {
             Some(experts) => (experts.count, experts.used, experts.shared > 0),
@@ -143,8 +152,8 @@ impl Scratch {
             hidden: memory.take(rows * width),
             normed: memory.take(rows * width),
             query: memory.take(rows * config.largest_of_mixers(MixerConfig::query_width)),
-            key: memory.take(rows * config.largest_of_mixers(|mixer| mixer.attention().key_width())),
-            value: memory.take(rows * config.largest_of_mixers(|mixer| mixer.attention().value_width())),
+            key: memory.take(rows * of_attention(AttentionConfig::key_width)),
+            value: memory.take(rows * of_attention(AttentionConfig::value_width)),
             attended: memory.take(rows * attended),
             low_rank: memory.take(rows * low_rank),
             absorbed: memory.take(latents * of_latent(|latent| latent.attention.head_dim)),
@@ -152,6 +161,7 @@ impl Scratch {
             products: memory.take(latents * of_latent(|latent| latent.latent.max(latent.value_dim))),
             head_rows: memory.take(latents),
             head_input: memory.activations(latents, unrotated, &head_formats),
+            recurrent: memory.take(rows * of_recurrent(RecurrentConfig::row_floats)),
             inner_rows,
             gate: memory.take(inner_rows * inner),
             up: memory.take(inner_rows * inner),
@@ -171,7 +181,8 @@ impl Scratch {
             input: memory.activations(rows, width.max(attended).max(low_rank), &input_formats),
             inner: memory.activations(inner_rows, inner, &inner_formats),
             attention: memory.take(config.largest_of_mixers(|mixer| {
-                attention_scratch_floats(&mixer.attention().shape(), threads, context)
+                let floats = |of: &AttentionConfig| attention_scratch_floats(&of.shape(), threads, context);
+                mixer.attention().map_or(0, floats)
             })),
             logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
         }

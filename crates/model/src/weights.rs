@@ -15,8 +15,8 @@ use adit_pager::{Extent, Group};
 use crate::config::{AttentionConfig, Config, FeedForwardConfig, LayerConfig, MixerConfig};
 use crate::error::ModelError;
 use crate::families::Presence;
-use binder::Binder;
-pub(crate) use binder::file_name;
+use crate::recurrent::Recurrent;
+pub(crate) use binder::{Binder, file_name};
 pub use derived::Derived;
 
 /// A resident matrix of `rows` outputs by `cols` inputs.
@@ -68,6 +68,7 @@ pub struct Attention {
 pub enum Mixer {
     Attention(Box<Attention>),
     Latent(Box<Latent>),
+    Recurrent(Box<Recurrent>),
 }
 
 /// How the queries of latent attention are made.
@@ -132,16 +133,17 @@ impl From<Tensor> for Projection {
 
 impl Mixer {
     /// The types of the matrices that its normalised input meets.
-    pub fn input_kinds(&self) -> [TensorType; 3] {
+    pub fn input_kinds(&self) -> [TensorType; INPUTS_MAX] {
         match self {
             Mixer::Attention(attention) => {
                 let Attention { query, key, value, .. } = &**attention;
-                [query, key, value].map(|projection| projection.weight.kind)
+                kinds_of(&[query, key, value].map(|projection| projection.weight))
             }
             Mixer::Latent(latent) => {
                 let (LatentQuery::Direct(query) | LatentQuery::LowRank { down: query, .. }) = &latent.query;
-                [query, query, &latent.compress].map(|projection| projection.weight.kind)
+                kinds_of(&[query, &latent.compress].map(|projection| projection.weight))
             }
+            Mixer::Recurrent(recurrent) => recurrent.input_kinds(),
         }
     }
 
@@ -158,8 +160,19 @@ impl Mixer {
                 of(latent.key_up.first.kind, Input::Head);
                 of(latent.value_up.first.kind, Input::Head);
             }
+            Mixer::Recurrent(recurrent) => {
+                recurrent.for_each_later_matrix(|matrix| of(matrix.kind, Input::Block));
+            }
         }
     }
+}
+
+/// Matrices of one mixer that meet the same input, at most.
+pub(crate) const INPUTS_MAX: usize = 8;
+
+/// The types of some matrices; where there are fewer, the first stands for the rest.
+pub(crate) fn kinds_of(matrices: &[Tensor]) -> [TensorType; INPUTS_MAX] {
+    std::array::from_fn(|at| matrices.get(at).unwrap_or(&matrices[0]).kind)
 }
 
 /// `down(activation(gate(x)) * up(x))`
@@ -294,7 +307,7 @@ impl Weights {
         let mut binder = Binder::new(gguf, config);
         let width = config.width;
         let embedding = binder.matrix("token_embd.weight", config.vocabulary, width)?;
-        let output_norm = binder.vector("output_norm.weight", width)?;
+        let output_norm = binder.vector(&format!("{}.weight", config.family.output_norm), width)?;
         let weight = match gguf.tensor("output.weight") {
             Some(_) => binder.matrix("output.weight", config.vocabulary, width)?,
             None => embedding,
@@ -367,6 +380,9 @@ impl Binder<'_> {
                     Mixer::Attention(Box::new(self.attention(layer, attention)?))
                 }
                 MixerConfig::Latent(latent) => Mixer::Latent(Box::new(self.latent(layer, latent)?)),
+                MixerConfig::Recurrent(config) => {
+                    Mixer::Recurrent(Box::new(Recurrent::bind(self, layer, config)?))
+                }
             },
             post_mixer_norm: self.optional_vector(
                 family.post_norms,

@@ -146,6 +146,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut bench =
         Bench { rows, measured: Stats::default(), counted: Counted::default(), model, random: 1, depth };
     bench.fill(0, depth, false)?;
+    bench.model.snapshot(0);
     bench.measured = Stats::of_model(&bench.model);
     let prefill_samples = bench.repeat(repetitions, args.prompt, Bench::prefill)?;
     let prefill = std::mem::take(&mut bench.counted);
@@ -238,10 +239,16 @@ impl Bench {
 
     /// Tokens a second of a prompt; only its last position gives logits.
     fn prefill(&mut self, tokens: usize) -> Result<f64> {
-        self.model.truncate(0, self.depth);
+        self.go_back()?;
         let start = Instant::now();
         self.fill(self.depth, self.depth + tokens, true)?;
         Ok(tokens as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// The context holds its `depth` tokens again; of a state without a snapshot they are computed anew.
+    fn go_back(&mut self) -> Result<()> {
+        let held = self.model.truncate(0, self.depth);
+        self.fill(held, self.depth, false)
     }
 
     /// Computes positions `first..end` in chunks.
@@ -256,7 +263,7 @@ impl Bench {
 
     /// Tokens a second one by one, each with logits.
     fn decode(&mut self, tokens: usize) -> Result<f64> {
-        self.model.truncate(0, self.depth);
+        self.go_back()?;
         let start = Instant::now();
         for position in self.depth..self.depth + tokens {
             self.step(position, position + 1, true)?;

@@ -47,6 +47,9 @@ impl DraftFile {
         // Mirrors are copies of the main model.
         let io = IoOptions { mirrors: Vec::new(), ..options.io.clone() };
         let blueprint = Blueprint::from_gguf(gguf, &io).map_err(in_file)?;
+        if blueprint.config.has_state() {
+            return Err(EngineError::DraftWithState { path: path.to_path_buf() });
+        }
         let request = Request {
             // All of it resident; whether that fits is for the main model's plan to say.
             memory: None,

@@ -13,12 +13,14 @@ mod lookup;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use adit_model::ModelError;
+use adit_model::{Config, ModelError};
 
 use account::{Account, Chances};
 use clock::{Choice, Clock, DENSE, ROUTED};
 pub use draft::DraftFile;
 use lookup::Lookup;
+
+use crate::error::EngineError;
 
 /// The most tokens guessed for one step.
 pub const GUESSES_MAX: usize = 8;
@@ -69,6 +71,15 @@ impl SpeculationOptions {
     /// Plain decoding.
     pub fn off() -> Self {
         SpeculationOptions { lookup: When::Never, ..Self::default() }
+    }
+
+    /// What of these a model can do: a state that goes from token to token cannot take back wrong guesses.
+    pub(crate) fn for_model(&self, config: &Config) -> Result<SpeculationOptions, EngineError> {
+        match config.has_state() {
+            false => Ok(self.clone()),
+            true if self.lookup == When::Always || self.draft.is_some() => Err(EngineError::GuessesWithState),
+            true => Ok(SpeculationOptions::off()),
+        }
     }
 }
 

@@ -13,7 +13,10 @@ pub use weights::random_weights;
 
 use crate::rng::Rng;
 use crate::writer::{Existing, Layout, TensorSpec, Writer};
-use crate::{FormatError, Metadata, TensorType, Value};
+use crate::{Array, FormatError, Metadata, TensorType, Value};
+
+/// Positions that a convolution sees.
+const CONVOLUTION_TAPS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -24,11 +27,20 @@ pub enum Family {
     Qwen3,
     Qwen3Moe,
     Gemma3,
+    /// Short convolutions, with attention in every other layer.
+    Lfm2,
 }
 
 impl Family {
-    pub const ALL: [Family; 6] =
-        [Family::Llama, Family::LlamaMoe, Family::Qwen2, Family::Qwen3, Family::Qwen3Moe, Family::Gemma3];
+    pub const ALL: [Family; 7] = [
+        Family::Llama,
+        Family::LlamaMoe,
+        Family::Qwen2,
+        Family::Qwen3,
+        Family::Qwen3Moe,
+        Family::Gemma3,
+        Family::Lfm2,
+    ];
 
     /// `general.architecture`.
     pub fn architecture(self) -> &'static str {
@@ -38,11 +50,17 @@ impl Family {
             Family::Qwen3 => "qwen3",
             Family::Qwen3Moe => "qwen3moe",
             Family::Gemma3 => "gemma3",
+            Family::Lfm2 => "lfm2",
         }
     }
 
     pub fn has_experts(self) -> bool {
         matches!(self, Family::LlamaMoe | Family::Qwen3Moe)
+    }
+
+    /// Whether a layer is a convolution.
+    fn is_convolution(self, layer: u32) -> bool {
+        self == Family::Lfm2 && layer.is_multiple_of(2)
     }
 }
 
@@ -141,7 +159,7 @@ impl Synth {
             final_soft_cap: None,
             vocabulary: match family {
                 Family::Llama | Family::LlamaMoe => Vocabulary::Bpe("smollm"),
-                Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe => Vocabulary::Bpe("qwen2"),
+                Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe | Family::Lfm2 => Vocabulary::Bpe("qwen2"),
                 Family::Gemma3 => Vocabulary::Spm,
             },
             parts: 1,
@@ -222,7 +240,15 @@ impl Synth {
         // Mixtures in qwen3moe have a key of their own; the dense width is written and unused.
         set("feed_forward_length", Value::U32(self.feed_forward));
         set("attention.head_count", Value::U32(self.heads));
-        set("attention.head_count_kv", Value::U32(self.kv_heads));
+        match self.family {
+            Family::Lfm2 => {
+                let heads = |layer| if self.family.is_convolution(layer) { 0 } else { self.kv_heads };
+                let heads = (0..self.layers).map(heads).collect();
+                set("attention.head_count_kv", Value::Array(Array::U32(heads)));
+                set("shortconv.l_cache", Value::U32(CONVOLUTION_TAPS));
+            }
+            _ => set("attention.head_count_kv", Value::U32(self.kv_heads)),
+        }
         set("attention.key_length", Value::U32(self.head_dim));
         set("attention.value_length", Value::U32(self.head_dim));
         set("attention.layer_norm_rms_epsilon", Value::F32(1e-6));

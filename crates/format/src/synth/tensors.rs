@@ -1,6 +1,6 @@
 //! Which tensors a model of each family has, in what shape, and what their values are like.
 
-use super::{Family, RopeScaling, Synth};
+use super::{CONVOLUTION_TAPS, Family, RopeScaling, Synth};
 use crate::TensorType;
 use crate::rng::Rng;
 use crate::synth::weights;
@@ -53,10 +53,14 @@ pub(super) fn list(model: &Synth, vocabulary_size: u32) -> Vec<Tensor> {
     let spread = if model.tied { logits } else { 1.0 };
     list.add("token_embd.weight".into(), types.embedding, &[width, tokens], Content::Weights(spread));
     for layer in 0..model.layers {
-        add_attention(&mut list, model, layer);
+        match model.family.is_convolution(layer) {
+            true => add_convolution(&mut list, model, layer),
+            false => add_attention(&mut list, model, layer),
+        }
         add_feed_forward(&mut list, model, layer);
     }
-    list.norm("output_norm.weight".into(), width);
+    let norm = if model.family == Family::Lfm2 { "token_embd_norm" } else { "output_norm" };
+    list.norm(format!("{norm}.weight"), width);
     if !model.tied {
         list.add("output.weight".into(), types.output, &[width, tokens], Content::Weights(logits));
     }
@@ -101,7 +105,7 @@ fn add_attention(list: &mut List, model: &Synth, layer: u32) {
                 list.add(name(what), TensorType::F32, &[size], Content::Weights(0.3));
             }
         }
-        Family::Qwen3 | Family::Qwen3Moe | Family::Gemma3 => {
+        Family::Qwen3 | Family::Qwen3Moe | Family::Gemma3 | Family::Lfm2 => {
             list.norm(name("attn_q_norm.weight"), head);
             list.norm(name("attn_k_norm.weight"), head);
         }
@@ -114,6 +118,16 @@ fn add_attention(list: &mut List, model: &Synth, layer: u32) {
             Content::Norm(GEMMA_POST_NORM),
         );
     }
+}
+
+fn add_convolution(list: &mut List, model: &Synth, layer: u32) {
+    let name = |what: &str| format!("blk.{layer}.{what}");
+    let (types, width) = (&model.types, u64::from(model.embedding));
+    list.norm(name("attn_norm.weight"), width);
+    let taps = u64::from(CONVOLUTION_TAPS);
+    list.matrix(name("shortconv.conv.weight"), TensorType::F32, &[taps, width], 1.5);
+    list.matrix(name("shortconv.in_proj.weight"), types.attention, &[width, 3 * width], 1.0);
+    list.matrix(name("shortconv.out_proj.weight"), types.attention, &[width, width], 1.0);
 }
 
 fn add_feed_forward(list: &mut List, model: &Synth, layer: u32) {

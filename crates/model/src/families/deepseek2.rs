@@ -96,7 +96,7 @@ pub(super) fn latent_attention(keys: &Keys<'_>, config: &mut Config) -> Result<(
     let scale = scale_of_scores(keys, config)? / (head_dim as f32).sqrt();
     let temperature = temperature(keys)?;
     for layer in &mut config.layers {
-        let plain = layer.mixer.attention();
+        let MixerConfig::Attention(plain) = &layer.mixer else { continue };
         layer.mixer = MixerConfig::Latent(LatentConfig {
             attention: AttentionConfig {
                 heads: plain.heads,

@@ -11,6 +11,7 @@ mod glm4moe;
 mod gpt_oss;
 mod granite;
 mod hunyuan;
+mod lfm2;
 mod llama;
 mod minimax;
 mod olmoe;
@@ -169,6 +170,8 @@ pub struct Family {
     pub feed_forward_scales: bool,
     /// Name of the norm before the feed-forward block.
     pub feed_forward_norm: &'static str,
+    /// Name of the norm before the output matrix.
+    pub output_norm: &'static str,
     /// RMS norms after attention and after the feed-forward block, before each residual sum.
     pub post_norms: Presence,
     /// Tensors, of the model or of a layer, that files may have and that are not used for generating text.
@@ -191,12 +194,13 @@ pub const PLAIN: Family = Family {
     feed_forward_bias: Presence::Never,
     feed_forward_scales: false,
     feed_forward_norm: "ffn_norm",
+    output_norm: "output_norm",
     post_norms: Presence::Never,
     left_out: &[],
     details: no_details,
 };
 
-static FAMILIES: [&Family; 20] = [
+static FAMILIES: &[&Family] = &[
     &bailing::BAILINGMOE2,
     &deepseek2::DEEPSEEK2,
     &deepseek2::DEEPSEEK32,
@@ -210,6 +214,8 @@ static FAMILIES: [&Family; 20] = [
     &granite::GRANITE,
     &granite::GRANITEMOE,
     &hunyuan::HUNYUAN_MOE,
+    &lfm2::LFM2,
+    &lfm2::LFM2MOE,
     &llama::LLAMA,
     &minimax::MINIMAX_M2,
     &olmoe::OLMOE,
@@ -226,11 +232,11 @@ impl Family {
     }
 
     pub(crate) fn find(file: &str, architecture: &str) -> Result<&'static Family, ModelError> {
-        let found = FAMILIES.into_iter().find(|family| family.architecture == architecture);
+        let found = FAMILIES.iter().copied().find(|family| family.architecture == architecture);
         found.ok_or_else(|| ModelError::UnknownArchitecture {
             file: file.to_string(),
             found: architecture.chars().take(64).collect(),
-            known: FAMILIES.map(|family| family.architecture).join(", "),
+            known: Family::architectures().collect::<Vec<_>>().join(", "),
         })
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn file_name(gguf: &Gguf) -> String {
     gguf.parts().first().map(|part| part.path.display().to_string()).unwrap_or_default()
 }
 
-pub(super) struct Binder<'a> {
+pub(crate) struct Binder<'a> {
     pub gguf: &'a Gguf,
     pub config: &'a Config,
     bound: HashSet<&'a str>,
@@ -117,10 +117,16 @@ impl<'a> Binder<'a> {
     }
 
     pub fn vector(&mut self, name: &str, len: usize) -> Result<Vector, ModelError> {
-        let info = self.claim(name, &[len as u64])?;
+        self.floats(name, &[len])
+    }
+
+    /// The values of a small tensor of these dimensions, the innermost first.
+    pub fn floats(&mut self, name: &str, dims: &[usize]) -> Result<Vector, ModelError> {
+        let expected: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
+        let info = self.claim(name, &expected)?;
         self.must_be_floats(info)?;
         let handle = self.resident(info);
-        Ok(Vector { len, handle, first: 0 })
+        Ok(Vector { len: dims.iter().product(), handle, first: 0 })
     }
 
     pub fn optional_vector(
