@@ -280,8 +280,8 @@ fn term(name: &'static str, bytes: u64, reason: String) -> Term {
     Term { name, bytes, reason }
 }
 
-/// Snapshots of each lane's state, `bytes` being one of every lane: they may take what nobody else needs, or a
-/// share of what more slots and rows would like to have.
+/// Snapshots of each lane's state, `bytes` being one of every lane: they may take what nobody else needs, or
+/// a share of what more slots and rows would like to have.
 fn snapshots(budget: u64, least: u64, everything: u64, bytes: u64) -> usize {
     let room = budget.saturating_sub(everything).max(budget.saturating_sub(least) / SNAPSHOTS_SHARE);
     room.checked_div(bytes).unwrap_or(0).min(SNAPSHOTS_MAX as u64) as usize
