@@ -48,6 +48,13 @@ pub enum ModelError {
          select; give a context of at most {exact} with -c"
     )]
     ContextBeyondExact { context: usize, exact: usize },
+    #[error(
+        "an adapter of rank {rank} with matrices of {found:?} values; this layer needs {expected:?} and a \
+         rank from 1 to {rank_max}"
+    )]
+    AdapterShape { rank: usize, rank_max: usize, found: [usize; 2], expected: [usize; 2] },
+    #[error("layer {layer} has no latent attention whose up-projection could be adapted")]
+    NoUpProjection { layer: usize },
     #[error("token {token} at row {row} is outside the vocabulary of {vocabulary} tokens")]
     BadToken { row: usize, token: u32, vocabulary: usize },
     #[error(

@@ -21,6 +21,7 @@ use crate::moe;
 use crate::observe::Observer;
 use crate::scout::Scouts;
 use crate::scratch::{LOGIT_ROWS_MAX, Scratch};
+use crate::up_projection::UpProjectionAdapter;
 use crate::weights::{Dense, FeedForward, Layer, Mixer, Vector, Weights};
 use adit_pager::Pager;
 
@@ -43,6 +44,8 @@ pub(crate) struct Pass<'a> {
     pub config: &'a Config,
     pub weights: &'a Weights,
     pub linear: Linear<'a>,
+    /// Per layer, what corrects the up-projection of latent attention.
+    pub up_adapters: &'a [Option<UpProjectionAdapter>],
     /// The rotations that layers use, by number.
     pub rotations: &'a [RopeTable],
     pub memory: &'a mut Memory,

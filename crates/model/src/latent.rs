@@ -102,7 +102,8 @@ impl Pass<'_> {
         let LatentConfig { latent, rotated, unrotated, value_dim, .. } = *config;
         let heads = config.attention.heads;
         let count = rows.len();
-        let Pass { linear, scratch, memory, .. } = self;
+        let Pass { linear, scratch, memory, up_adapters, .. } = self;
+        let adapter = up_adapters[index].as_ref();
         let Scratch {
             query,
             absorbed,
@@ -128,7 +129,11 @@ impl Pass<'_> {
         linear.pool.rows(&mut absorbed[..count * heads * width], width, |at, out| {
             let (row, head) = (at / heads, at % heads);
             out[..latent].copy_from_slice(&products[(head * count + row) * latent..][..latent]);
-            out[latent..].copy_from_slice(&of_heads(at)[unrotated..]);
+            let (turns_not, turns) = of_heads(at).split_at(unrotated);
+            out[latent..].copy_from_slice(turns);
+            if let Some(adapter) = adapter {
+                adapter.correct_query(head, turns_not, &mut out[..latent]);
+            }
         });
 
         let memory = &**memory;
@@ -151,6 +156,9 @@ impl Pass<'_> {
         linear.pool.rows(&mut attended[first * width..(first + count) * width], width, |row, out| {
             for (head, out) in out.chunks_exact_mut(value_dim).enumerate() {
                 out.copy_from_slice(&products[(head * count + row) * value_dim..][..value_dim]);
+                if let Some(adapter) = adapter {
+                    adapter.correct_output(head, &latents[(row * heads + head) * latent..][..latent], out);
+                }
             }
         });
     }

@@ -23,6 +23,7 @@ mod router;
 mod scout;
 mod scratch;
 mod states;
+mod up_projection;
 mod weights;
 
 pub use adit_kernels::{KV_BLOCK, KvFormat};

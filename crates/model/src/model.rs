@@ -11,7 +11,7 @@ use adit_format::Gguf;
 use adit_kernels::{Pool, RopeScaling, RopeTable};
 use adit_pager::{Backbone, FileSet, IoOptions, Pager, PagerStats};
 
-use crate::config::{Config, Rope};
+use crate::config::{Config, MixerConfig, Rope};
 use crate::error::ModelError;
 use crate::families::Family;
 use crate::forward::{Pass, Row};
@@ -23,6 +23,7 @@ use crate::observe::Observer;
 use crate::plan::{FileSizes, Plan, Request};
 use crate::scout::{Scout, ScoutReport, Scouts};
 use crate::scratch::Scratch;
+use crate::up_projection::UpProjectionAdapter;
 use crate::weights::{Vector, Weights, file_name};
 pub use warm::{ExpertPlace, Heat};
 
@@ -139,6 +140,7 @@ pub struct Model {
     plan: Plan,
     pool: Pool,
     resident: Resident,
+    up_adapters: Box<[Option<UpProjectionAdapter>]>,
     rotations: Box<[RopeTable]>,
     pager: Option<Pager>,
     memory: Memory,
@@ -185,6 +187,7 @@ impl Model {
             true => None,
             false => Some(Pager::new(files, groups, plan.slots)?),
         };
+        let up_adapters = vec![None; config.layers.len()].into();
         let guard = Guard::new(plan.slot_bytes);
         let stats = StepStats::default();
         let observer = None;
@@ -194,6 +197,7 @@ impl Model {
             plan,
             pool,
             resident,
+            up_adapters,
             rotations,
             pager,
             memory,
@@ -217,6 +221,22 @@ impl Model {
     /// Its files, the first part first.
     pub fn files(&self) -> &[FileHeader] {
         &self.headers
+    }
+
+    /// From now on the up-projection of a layer's latent attention is `W + scale * B A`, with `a` of
+    /// `[rank][latent]` and `b` of `[heads * (unrotated + value_dim)][rank]`, its rows as in `attn_kv_b`.
+    /// What lanes remember was computed without it: truncate them. Error when the layer has none or shapes
+    /// differ.
+    pub fn adapt_up_projection(
+        &mut self,
+        layer: usize,
+        rank: usize,
+        (a, b, scale): (Vec<f32>, Vec<f32>, f32),
+    ) -> Result<(), ModelError> {
+        let mixer = self.config.layers.get(layer).map(|layer| &layer.mixer);
+        let latent = mixer.and_then(MixerConfig::latent).ok_or(ModelError::NoUpProjection { layer })?;
+        self.up_adapters[layer] = Some(UpProjectionAdapter::new(latent, rank, a, b, scale)?);
+        Ok(())
     }
 
     /// Positions that `lane` remembers.
@@ -304,6 +324,7 @@ impl Model {
             config: &self.config,
             weights: &self.weights,
             linear: Linear { pool: &self.pool, resident: &self.resident },
+            up_adapters: &self.up_adapters,
             rotations: &self.rotations,
             memory: &mut self.memory,
             scratch: &mut self.scratch,
