@@ -5,6 +5,7 @@
 mod tensors;
 mod vocabulary;
 mod weights;
+pub mod zoo;
 
 use std::path::{Path, PathBuf};
 
@@ -181,7 +182,7 @@ impl Synth {
             return Err(FormatError::Unwritable { problem });
         }
         if self.parts <= 1 {
-            self.write_part(path, &metadata, &tensors)?;
+            write_file(path, self.seed, &metadata, &tensors)?;
             return Ok(path.to_path_buf());
         }
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model");
@@ -194,34 +195,10 @@ impl Synth {
             part_metadata.set("split.no", Value::U16(part as u16));
             part_metadata.set("split.count", Value::U16(self.parts as u16));
             part_metadata.set("split.tensors.count", Value::I32(tensors.len() as i32));
-            self.write_part(&part_path(part), &part_metadata, &tensors[start(part)..start(part + 1)])?;
+            let tensors = &tensors[start(part)..start(part + 1)];
+            write_file(&part_path(part), self.seed, &part_metadata, tensors)?;
         }
         Ok(part_path(0))
-    }
-
-    fn write_part(
-        &self,
-        path: &Path,
-        metadata: &Metadata,
-        tensors: &[tensors::Tensor],
-    ) -> Result<(), FormatError> {
-        let specs: Vec<TensorSpec> = tensors.iter().map(|tensor| tensor.spec.clone()).collect();
-        let mut writer = Writer::create(path, Layout::new(metadata, &specs)?, Existing::Refuse)?;
-        let mut buffer = Vec::new();
-        for tensor in tensors {
-            let mut rng = Rng::named(self.seed, &tensor.spec.name);
-            let elements: u64 = tensor.spec.dims.iter().product();
-            for index in 0..elements / tensor.spec.kind.block_len() as u64 {
-                tensor.push_block(&mut buffer, index, &mut rng);
-                if buffer.len() >= 1 << 16 {
-                    writer.write(&buffer)?;
-                    buffer.clear();
-                }
-            }
-            writer.write(&buffer)?;
-            buffer.clear();
-        }
-        writer.finish()
     }
 
     /// All keys, and the size of the vocabulary.
@@ -285,4 +262,30 @@ impl Synth {
         metadata.set(&format!("{architecture}.vocab_size"), Value::U32(size));
         (metadata, size)
     }
+}
+
+/// Each tensor's values come from the seed and its own name.
+fn write_file(
+    path: &Path,
+    seed: u64,
+    metadata: &Metadata,
+    tensors: &[tensors::Tensor],
+) -> Result<(), FormatError> {
+    let specs: Vec<TensorSpec> = tensors.iter().map(|tensor| tensor.spec.clone()).collect();
+    let mut writer = Writer::create(path, Layout::new(metadata, &specs)?, Existing::Refuse)?;
+    let mut buffer = Vec::new();
+    for tensor in tensors {
+        let mut rng = Rng::named(seed, &tensor.spec.name);
+        let elements: u64 = tensor.spec.dims.iter().product();
+        for index in 0..elements / tensor.spec.kind.block_len() as u64 {
+            tensor.push_block(&mut buffer, index, &mut rng);
+            if buffer.len() >= 1 << 16 {
+                writer.write(&buffer)?;
+                buffer.clear();
+            }
+        }
+        writer.write(&buffer)?;
+        buffer.clear();
+    }
+    writer.finish()
 }

@@ -6,18 +6,23 @@ use crate::rng::Rng;
 use crate::synth::weights;
 use crate::writer::TensorSpec;
 
-pub(super) struct Tensor {
+pub(crate) struct Tensor {
     pub spec: TensorSpec,
-    content: Content,
+    pub content: Content,
 }
 
-enum Content {
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
     /// Around 0 with this deviation.
     Weights(f32),
     /// Around this, as the weights of a norm are.
     Norm(f32),
+    /// Evenly spread from the first to the second.
+    Between(f32, f32),
     /// Llama 3.1's divisors of the rotary frequencies, for heads of this width.
     RopeFactors(u32),
+    /// Gemma 4's divisors of the rotary frequencies: 1 for so many, then so large that the rest stand still.
+    RopeStops(u64),
 }
 
 impl Tensor {
@@ -26,13 +31,17 @@ impl Tensor {
         match self.content {
             Content::Weights(spread) => weights::push_block(out, self.spec.kind, spread, rng),
             Content::Norm(mean) => out.extend((mean * (1.0 + 0.1 * rng.normal())).to_le_bytes()),
+            Content::Between(low, high) => out.extend((low + (high - low) * rng.unit()).to_le_bytes()),
+            Content::RopeStops(moving) => {
+                out.extend((if index < moving { 1.0f32 } else { 1e30 }).to_le_bytes());
+            }
             Content::RopeFactors(head_dim) => out.extend(rope_factor(index, head_dim).to_le_bytes()),
         }
     }
 }
 
 /// Spread of logits: wide enough that the best token is rarely nearly tied with the second.
-const LOGIT_SPREAD: f32 = 3.0;
+pub(super) const LOGIT_SPREAD: f32 = 3.0;
 
 /// Gemma scales its embedding up and ties it to the output, so that a random model would only ever repeat
 /// its input: its blocks must add more, and its embedding be less.

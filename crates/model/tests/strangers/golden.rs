@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use adit_format::TensorType;
+
 /// Length of each prompt, and its rows of which all logits are kept.
 pub const PROMPTS: [(usize, [usize; 2]); 3] = [(7, [0, 6]), (40, [20, 39]), (70, [34, 69])];
 
@@ -13,15 +15,29 @@ pub struct Golden {
     rows: Vec<(usize, Vec<f32>)>,
 }
 
-/// Per seed, and in it per prompt.
-pub fn read(path: &Path, vocabulary: usize, seeds: usize) -> Vec<Vec<Golden>> {
-    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+/// Of a stranger's file, per seed, and in it per prompt.
+pub fn strangers(name: &str, vocabulary: usize, seeds: usize) -> Vec<Vec<Golden>> {
+    let bytes = read(name);
     let mut reader = Reader { rest: &bytes };
-    let all = (0..seeds)
-        .map(|_| PROMPTS.map(|(length, kept)| reader.prompt(length, kept, vocabulary)).into())
-        .collect();
-    assert!(reader.rest.is_empty(), "{}: {} bytes too many", path.display(), reader.rest.len());
+    let all = (0..seeds).map(|_| reader.prompts(vocabulary)).collect();
+    assert!(reader.rest.is_empty(), "{name}: {} golden bytes too many", reader.rest.len());
     all
+}
+
+/// Of our own model in matrices of `kind`: the seed, and what the reference says of each prompt.
+pub fn zoo(name: &str, kind: TensorType, vocabulary: usize) -> (u64, Vec<Golden>) {
+    let bytes = read(&format!("zoo/{name}-{kind}"));
+    let mut reader = Reader { rest: &bytes };
+    let seed = u64::from(u32::from_le_bytes(reader.take()));
+    let prompts = reader.prompts(vocabulary);
+    assert!(reader.rest.is_empty(), "{name}: {} golden bytes too many", reader.rest.len());
+    (seed, prompts)
+}
+
+fn read(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/golden");
+    let path = folder.join(format!("{name}.bin"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 struct Reader<'a> {
@@ -33,6 +49,10 @@ impl Reader<'_> {
         let (bytes, rest) = self.rest.split_first_chunk().expect("the golden file is complete");
         self.rest = rest;
         *bytes
+    }
+
+    fn prompts(&mut self, vocabulary: usize) -> Vec<Golden> {
+        PROMPTS.map(|(length, kept)| self.prompt(length, kept, vocabulary)).into()
     }
 
     fn prompt(&mut self, length: usize, kept: [usize; 2], vocabulary: usize) -> Golden {
@@ -56,8 +76,8 @@ impl Reader<'_> {
 /// How our logits of a prompt differ from the reference's.
 #[derive(Default)]
 pub struct Difference {
-    /// Greatest of the kept rows, as a share of the row's range.
-    pub worst: f32,
+    /// Greatest of each kept row, as a share of the row's range.
+    pub rows: Vec<f32>,
     /// One line a kept row, and one a position whose best token is another.
     pub lines: Vec<String>,
     pub other_best: usize,
@@ -73,7 +93,7 @@ impl Golden {
             let range = greatest(golden.iter().copied()).1 + greatest(golden.iter().map(|logit| -logit)).1;
             let (token, off) = greatest(ours.iter().zip(golden).map(|(ours, golden)| (ours - golden).abs()));
             let share = off / range;
-            difference.worst = if share.is_nan() { f32::INFINITY } else { difference.worst.max(share) };
+            difference.rows.push(if share.is_nan() { f32::INFINITY } else { share });
             difference.lines.push(format!(
                 "row {row}: {share:.1e} of the range {range:.3}, most at token {token}: \
                  {} where the reference has {}",

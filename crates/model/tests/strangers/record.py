@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Records llama.cpp's tiny random models and its logits of them: makes files.txt and golden/*.bin anew.
+"""Records llama.cpp's tiny random models and its logits of them and of ours: makes files.txt and golden/ anew.
 
-Usage: record.py GOLDEN TEST_LLAMA_ARCHS [FAMILY...]
+Usage: record.py GOLDEN TEST_LLAMA_ARCHS strangers|zoo [FAMILY...]
 
 TEST_LLAMA_ARCHS is llama.cpp's test program of that name (PyPI source package llama-cpp-python 0.3.36,
 vendor/llama.cpp, configured with -DLLAMA_BUILD_TESTS=ON); it writes a model of each family from a seed.
@@ -17,9 +17,11 @@ no numbers, or depend on how tokens are batched (it is then no causal language m
 golden/FAMILY.bin, little-endian, for each seed and in it each prompt: for each position the best token as
 u16, bit 15 set where the second best is nearly tied with it; the second best of each such position as
 u16; then for each kept row its least and greatest logit as f32 and a 24-bit code for each token, from
-0 for the least to 2^24 - 1 for the greatest.
+0 for the least to 2^24 - 1 for the greatest. golden/zoo/MODEL-TYPE.bin is the same for our own tiny
+models, which the example `synth` of crates/format writes: the seed as u32, the first with which the
+reference agrees with itself, and then what that seed's prompts give.
 """
-import array, hashlib, os, re, struct, subprocess, sys, tempfile
+import array, hashlib, json, os, re, struct, subprocess, sys, tempfile
 
 SEEDS = [1, 2, 3]
 # Lengths of the prompts, and the rows of each that are kept. The windows of these files are 32 long.
@@ -27,6 +29,10 @@ PROMPTS = [(7, [0, 6]), (40, [20, 39]), (70, [34, 69])]
 TIED = 1e-4
 # Neither is a language model: tokens are sounds.
 LEFT_OUT = ["qwen3tts-dense", "pockettts-dense"]
+# The types of matrices of our own models, and how far the reference may be from itself: an activation in the
+# middle between two codes falls to either side, and with it an expert may be picked or not.
+DISAGREEMENT = {"F32": 2e-5, "Q8_0": 1.2e-2, "Q4_K": 1.2e-2}
+ZOO_VOCABULARY = 128
 TYPES = ["u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "str", "array", "u64", "i64", "f64"]
 FORMATS = dict(zip(TYPES, "B b H h I i f ?".split())) | {"u64": "Q", "i64": "q", "f64": "d"}
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -126,16 +132,16 @@ def run_golden(golden, model, tokens, work, batch=512):
     return [logits[at:at + width] for at in range(0, len(logits), width)]
 
 
-def check(golden, model, vocabulary, work):
-    """Raises ValueError where the reference disagrees with itself."""
-    tokens = list(prompts(vocabulary))[1][0]
+def disagreement(golden, model, tokens, rows, work):
+    """How far the reference is from itself in these rows, all tokens together against one by one, as a share of
+    the range."""
     together, apart = run_golden(golden, model, tokens, work), run_golden(golden, model, tokens, work, 1)
-    for many, one in zip(together, apart):
+    worst = 0
+    for many, one in ((together[row], apart[row]) for row in rows):
         if any(value != value for value in many):
             raise ValueError("logits are not numbers")
-        worst = max(abs(a - b) for a, b in zip(many, one)) / ((max(many) - min(many)) or 1)
-        if worst > 2e-5:
-            raise ValueError(f"batched and one by one differ by {worst:.1e} of the range")
+        worst = max(worst, max(abs(a - b) for a, b in zip(many, one)) / ((max(many) - min(many)) or 1))
+    return worst
 
 
 def encode(logits, kept):
@@ -154,6 +160,18 @@ def encode(logits, kept):
         scale = (2**24 - 1) / ((greatest - least) or 1)
         rows += b"".join(round((value - least) * scale).to_bytes(3, "little") for value in row)
     return struct.pack(f"<{len(best) + len(seconds)}H", *best, *seconds) + rows
+
+
+def record(golden, model, vocabulary, work):
+    """The golden bytes of one model."""
+    return b"".join(encode(run_golden(golden, model, tokens, work), kept) for tokens, kept in prompts(vocabulary))
+
+
+def write_golden(name, encoded):
+    path = os.path.join(HERE, "golden", name + ".bin")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as out:
+        out.write(encoded)
 
 
 def write_files(headers, digests):
@@ -178,40 +196,68 @@ def write_files(headers, digests):
             out.write("lines " + " ".join(f"{a}-{b}" if b > a + 1 else str(a) for a, b in runs) + "\n")
 
 
-def main():
-    golden, archs, *only = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as work:
+def record_strangers(golden, archs, only, work):
+    for seed in SEEDS:
+        os.mkdir(f"{work}/{seed}")
+        subprocess.run([archs, "-o", f"{work}/{seed}/", "-s", str(seed)], check=True, capture_output=True)
+    headers, digests = {}, {}
+    for family in sorted(name[:-5] for name in os.listdir(f"{work}/1")):
+        path = f"{work}/1/{family}.gguf"
+        architecture, lines = header_lines(path)
+        vocabulary = int(next(line for line in lines if line.startswith("@.vocab_size ")).split()[2])
+        if family in LEFT_OUT:
+            continue
+        try:
+            worst = disagreement(golden, path, list(prompts(vocabulary))[1][0], range(40), work)
+            if worst > DISAGREEMENT["F32"]:
+                raise ValueError(f"batched and one by one differ by {worst:.1e} of the range")
+        except ValueError as why:
+            print(f"{family} is left out: {why}")
+            continue
+        headers[family], digests[family] = (architecture, lines), []
+        encoded = b""
         for seed in SEEDS:
-            os.mkdir(f"{work}/{seed}")
-            subprocess.run([archs, "-o", f"{work}/{seed}/", "-s", str(seed)], check=True, capture_output=True)
-        families = sorted(name[:-5] for name in os.listdir(f"{work}/1"))
-        headers, digests = {}, {}
-        for family in families:
-            path = f"{work}/1/{family}.gguf"
-            architecture, lines = header_lines(path)
-            vocabulary = int(next(line for line in lines if line.startswith("@.vocab_size ")).split()[2])
-            if family in LEFT_OUT:
-                continue
-            try:
-                check(golden, path, vocabulary, work)
-            except ValueError as why:
-                print(f"{family} is left out: {why}")
-                continue
-            headers[family], digests[family] = (architecture, lines), []
-            encoded = b""
-            for seed in SEEDS:
-                path = f"{work}/{seed}/{family}.gguf"
-                assert header_lines(path) == headers[family], f"{path}: another header than with seed 1"
-                with open(path, "rb") as file:
-                    digests[family].append(hashlib.sha256(file.read()).hexdigest()[:16])
-                if only and family not in only:
-                    continue
-                for tokens, kept in prompts(vocabulary):
-                    encoded += encode(run_golden(golden, path, tokens, work), kept)
-            if encoded:
-                with open(os.path.join(HERE, "golden", family + ".bin"), "wb") as out:
-                    out.write(encoded)
-        write_files(headers, digests)
+            path = f"{work}/{seed}/{family}.gguf"
+            assert header_lines(path) == headers[family], f"{path}: another header than with seed 1"
+            with open(path, "rb") as file:
+                digests[family].append(hashlib.sha256(file.read()).hexdigest()[:16])
+            if not only or family in only:
+                encoded += record(golden, path, vocabulary, work)
+        if encoded:
+            write_golden(family, encoded)
+    write_files(headers, digests)
+
+
+def record_zoo(golden, only, work):
+    subprocess.run("cargo build -q -p adit-format --example synth".split(), cwd=HERE, check=True)
+    metadata = subprocess.run("cargo metadata --format-version 1 --no-deps".split(), cwd=HERE, check=True,
+                              capture_output=True)
+    synth = json.loads(metadata.stdout)["target_directory"] + "/debug/examples/synth"
+    models = subprocess.run([synth, "list"], check=True, capture_output=True, text=True).stdout.split()
+    for model in models:
+        if only and model not in only:
+            continue
+        for kind, bound in DISAGREEMENT.items():
+            for seed in range(1, 30):
+                path = f"{work}/model.gguf"
+                subprocess.run([synth, model, kind, path, str(seed)], check=True)
+                worst = max(disagreement(golden, path, tokens, kept, work) for tokens, kept in prompts(ZOO_VOCABULARY))
+                if worst <= bound:
+                    rows = record(golden, path, ZOO_VOCABULARY, work)
+                    write_golden(f"zoo/{model}-{kind}", struct.pack("<I", seed) + rows)
+                os.remove(path)
+                if worst <= bound:
+                    break
+            print(f"{model} {kind} seed {seed}: batched and one by one differ by {worst:.1e} of the range")
+
+
+def main():
+    golden, archs, what, *only = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as work:
+        if what == "strangers":
+            record_strangers(golden, archs, only, work)
+        else:
+            record_zoo(golden, only, work)
 
 
 if __name__ == "__main__":
