@@ -35,14 +35,21 @@ pub(crate) fn feed_forward(
     if let Some(observer) = &mut observer {
         tell(*observer, experts, scratch, pager, layer.group, count);
     }
-    if let Some(shared) = &layer.shared {
-        shared_expert(config, linear, scratch, shared, count);
-    }
-
     let waited_ns = pager.wait_ns();
     let members = std::mem::take(&mut scratch.members);
+    let asked = match pager.ask(layer.group, &members) {
+        Ok(asked) => asked,
+        Err(error) => {
+            scratch.members = members;
+            return Err(error.into());
+        }
+    };
+    if let Some(shared) = &layer.shared {
+        // While the disk reads: nothing of it is needed here.
+        shared_expert(config, linear, scratch, shared, count);
+    }
     let mut visit = Visit { config, linear, scratch, layer, placed: 0 };
-    let streamed = pager.stream(layer.group, &members, |ready| {
+    let streamed = asked.visit(|ready| {
         visit.run(&members, ready);
         Ok::<(), ModelError>(())
     });

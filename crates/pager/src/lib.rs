@@ -38,4 +38,4 @@ pub use io::SimConfig;
 pub use layout::Extent;
 pub use memory::{AlignedBuf, PAGE_BYTES};
 pub use options::{DiskChoice, IoKind, IoOptions, READ_TIMEOUT};
-pub use pager::{Pager, PagerStats, Ready, TOGETHER_MAX};
+pub use pager::{Asked, Pager, PagerStats, Ready, TOGETHER_MAX};

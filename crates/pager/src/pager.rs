@@ -118,6 +118,23 @@ enum Next {
     Finish,
 }
 
+/// Members that are asked for and not visited yet.
+pub struct Asked<'a> {
+    pager: &'a mut Pager,
+    group: usize,
+    members: &'a [u32],
+}
+
+impl Asked<'_> {
+    /// The second half of [`Pager::stream`].
+    pub fn visit<E: From<PagerError>>(
+        self,
+        visit: impl FnMut(&[Ready<'_>]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.pager.visit_asked(self.group, self.members, visit)
+    }
+}
+
 impl Pager {
     /// `slots`: how many members are resident at once; at least 1, at most as many as there are.
     pub fn new(files: FileSet, groups: Vec<Group>, slots: usize) -> Result<Pager, PagerError> {
@@ -249,11 +266,32 @@ impl Pager {
         &mut self,
         group: usize,
         members: &[u32],
-        mut visit: impl FnMut(&[Ready<'_>]) -> Result<(), E>,
+        visit: impl FnMut(&[Ready<'_>]) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.ask(group, members)?.visit(visit)
+    }
+
+    /// The first half of [`Pager::stream`]: begins to read what is missing of `members`, and does not wait, so
+    /// that the caller may compute something else before it visits them. Without a visit, the
+    /// next call awaits what is in flight.
+    pub fn ask<'a>(&'a mut self, group: usize, members: &'a [u32]) -> Result<Asked<'a>, PagerError> {
         // Nothing is left over, except when `visit` panicked.
         self.drain()?;
         self.begin(group, members);
+        self.read_ahead(group, members);
+        if self.unread.is_empty() {
+            self.read_hints();
+        }
+        Ok(Asked { pager: self, group, members })
+    }
+
+    /// Visits what was asked for.
+    fn visit_asked<E: From<PagerError>>(
+        &mut self,
+        group: usize,
+        members: &[u32],
+        mut visit: impl FnMut(&[Ready<'_>]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut waited = false;
         loop {
             // Before looking: what happens after this wakes us.

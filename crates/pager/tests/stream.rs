@@ -221,3 +221,24 @@ fn a_pager_moves_to_the_thread_that_owns_the_model_and_bytes_are_shared_by_worke
     is_shared::<adit_pager::Backbone>();
     is_shared::<adit_pager::Parts<'static>>();
 }
+
+#[test]
+fn what_is_asked_for_is_read_before_it_is_visited_and_may_be_left() {
+    let disk = odd_disk();
+    let groups = odd_groups(&disk);
+    for (name, io) in backends() {
+        let mut pager = disk.pager(&io, &groups, 4);
+        let asked = pager.ask(0, &[2, 6, 4]).unwrap();
+        let mut seen = Vec::new();
+        let visited: Result<(), PagerError> = asked.visit(|ready| {
+            seen.extend(ready.iter().map(|ready| ready.index));
+            Ok(())
+        });
+        visited.unwrap();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2], "{name}: each once");
+        assert_eq!(pager.stats().misses, 3, "{name}");
+        assert!(pager.ask(0, &[7, 8]).is_ok());
+        visit_and_check(&mut pager, &disk, &groups, 0, &[8, 7, 1, 0]).unwrap();
+    }
+}
