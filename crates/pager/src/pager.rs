@@ -271,9 +271,9 @@ impl Pager {
         self.ask(group, members)?.visit(visit)
     }
 
-    /// The first half of [`Pager::stream`]: begins to read what is missing of `members`, and does not wait, so
-    /// that the caller may compute something else before it visits them. Without a visit, the
-    /// next call awaits what is in flight.
+    /// The first half of [`Pager::stream`]: begins to read what is missing of `members`, and does not wait,
+    /// so that the caller may compute something else before it visits them. Without a visit, the next call
+    /// awaits what is in flight.
     pub fn ask<'a>(&'a mut self, group: usize, members: &'a [u32]) -> Result<Asked<'a>, PagerError> {
         // Nothing is left over, except when `visit` panicked.
         self.drain()?;
