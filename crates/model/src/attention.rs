@@ -1,8 +1,12 @@
 //! The attention block: a row's query meets the stored keys and values of its lane.
 
-use adit_kernels::{AttentionRow, attention, rms_norm_heads, rope_heads, scale};
+use adit_kernels::{
+    AttentionRow, attention, clamp, mul, rms_norm_heads, rms_scale_heads, rope_heads, scale, sigmoid,
+    softplus,
+};
 
 use crate::config::AttentionConfig;
+use crate::families::GateFunction;
 use crate::forward::{Pass, Row};
 use crate::weights::{Attention, Vector};
 
@@ -20,6 +24,9 @@ impl Pass<'_> {
                 (weights.value, &mut scratch.value),
             ],
         );
+        if let Some(gate) = weights.gate {
+            linear.project(&scratch.input, count, [(gate, &mut scratch.attention_gate)]);
+        }
         self.norm_and_rotate_heads(config, weights, count);
         if let Some(factor) = config.temperature {
             let width = config.query_width();
@@ -28,6 +35,7 @@ impl Pass<'_> {
         }
         self.remember(index, config, rows);
         self.attend(index, config, weights.sinks, rows);
+        self.gate_attended(config, weights, count);
         let Pass { linear, scratch, .. } = self;
         linear.load(
             &mut scratch.input,
@@ -48,9 +56,14 @@ impl Pass<'_> {
             (&mut scratch.query, config.query_width(), weights.query_norm),
             (&mut scratch.key, config.key_width(), weights.key_norm),
         ];
+        if let Some(limit) = config.clamp {
+            let value = &mut scratch.value[..count * config.value_width()];
+            linear.pool.rows(value, config.value_width(), |_, value| clamp(value, -limit, limit));
+        }
         for (values, row_len, norm) in sides {
             let norm = linear.optional_vector(norm);
             linear.pool.rows(&mut values[..count * row_len], row_len, |row, heads| {
+                config.clamp.iter().for_each(|&limit| clamp(heads, -limit, limit));
                 if let Some(norm) = norm.filter(|_| !norm_last) {
                     rms_norm_heads(heads, norm, epsilon);
                 }
@@ -61,8 +74,39 @@ impl Pass<'_> {
                 if let Some(norm) = norm.filter(|_| norm_last) {
                     rms_norm_heads(heads, norm, epsilon);
                 }
+                if config.rms_after_rope {
+                    rms_scale_heads(heads, config.head_dim, epsilon);
+                }
             });
         }
+    }
+
+    /// attended *= function(gate), a gate for each head or each of its values
+    fn gate_attended(&mut self, config: &AttentionConfig, weights: &Attention, count: usize) {
+        let Pass { config: model, linear, scratch, .. } = self;
+        let width = config.attended_width();
+        let attended = &mut scratch.attended[..count * width];
+        if config.output_scale != 1.0 {
+            linear.pool.rows(attended, width, |_, heads| scale(heads, config.output_scale));
+        }
+        let Some(gate) = weights.gate else { return };
+        let (function, gates) = (model.family.attention.gate_function, gate.weight.rows);
+        let gate = &mut scratch.attention_gate[..count * gates];
+        linear.pool.rows(gate, gates, |_, gate| match function {
+            GateFunction::Sigmoid => sigmoid(gate),
+            GateFunction::Softplus => softplus(gate),
+        });
+        let gate = &*gate;
+        linear.pool.rows(attended, width, |row, heads| {
+            let gate = &gate[row * gates..(row + 1) * gates];
+            match gates == width {
+                true => mul(heads, gate),
+                false => {
+                    let heads = heads.chunks_exact_mut(config.value_dim);
+                    heads.zip(gate).for_each(|(head, &gate)| scale(head, gate));
+                }
+            }
+        });
     }
 
     fn remember(&mut self, index: usize, config: &AttentionConfig, rows: &[Row]) {

@@ -7,7 +7,7 @@ use adit_format::Metadata;
 use adit_kernels::{AttentionShape, Values};
 
 use crate::error::ModelError;
-use crate::families::{Family, Gating, Normalise, Presence};
+use crate::families::{Activation, Family, Gating, NormKind, Normalise, Presence};
 use crate::keys::{EXPERTS_MAX, HEADS_MAX, Keys, LAYERS_MAX, WIDTH_MAX};
 use crate::recurrent::RecurrentConfig;
 
@@ -27,6 +27,13 @@ pub struct Rope {
     pub original_context: u32,
     /// Whether the file's frequency factors apply.
     pub factors: bool,
+}
+
+impl Rope {
+    /// The same without scaling and without the file's factors.
+    pub fn unscaled(&self) -> Rope {
+        Rope { scale: 1.0, yarn: None, magnitude: 1.0, factors: false, ..self.clone() }
+    }
 }
 
 /// YaRN interpolation (arXiv:2309.00071), present when `rope.scaling.type` is `yarn`.
@@ -51,6 +58,8 @@ pub struct Experts {
     pub normalise: bool,
     /// Factor on the gate weights; 1 where the file names none.
     pub weights_scale: f32,
+    /// Factor on the sum of all experts, the shared one with them.
+    pub sum_scale: f32,
     pub groups: Option<ExpertGroups>,
 }
 
@@ -77,6 +86,12 @@ pub struct AttentionConfig {
     pub values: Values,
     /// Factor on the query-key products.
     pub scale: f32,
+    /// Queries, keys and values lie between its negative and it.
+    pub clamp: Option<f32>,
+    /// Whether heads of queries and keys are divided by their root mean square behind the rotation.
+    pub rms_after_rope: bool,
+    /// Factor on the output.
+    pub output_scale: f32,
     /// Attend to this many latest positions only.
     pub window: Option<usize>,
     /// `cap * tanh(score / cap)` on the scores.
@@ -119,17 +134,18 @@ impl AttentionConfig {
     }
 }
 
-/// Factor on queries that grows with the position: `1 + scale * ln(1 + floor(position / length))` (Llama 4,
-/// Mistral Large 3).
+/// Factor on queries that grows with the position: `1 + scale * ln(1 + floor((position + offset) / length))`
+/// (Llama 4, Mistral Large 3).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
     pub scale: f32,
     pub length: usize,
+    pub offset: usize,
 }
 
 impl Temperature {
     pub fn at(self, position: usize) -> f32 {
-        1.0 + self.scale * ((position / self.length + 1) as f32).ln()
+        1.0 + self.scale * (((position + self.offset) / self.length + 1) as f32).ln()
     }
 }
 
@@ -229,6 +245,9 @@ pub enum FeedForwardConfig {
 pub struct LayerConfig {
     pub mixer: MixerConfig,
     pub feed_forward: FeedForwardConfig,
+    /// Of a dense block, the shared expert with it.
+    pub activation: Activation,
+    pub expert_activation: Activation,
 }
 
 /// Everything about a model's shape that is not in its tensors.
@@ -245,6 +264,7 @@ pub struct Config {
     pub context_trained: usize,
     /// Longest context in which attention to all positions is what the model does.
     pub context_exact: Option<usize>,
+    pub norm: NormKind,
     pub norm_epsilon: f32,
     /// Factor on token embeddings.
     pub embedding_scale: f32,
@@ -260,56 +280,42 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the metadata of a model whose tensors include a vocabulary of `vocabulary` rows.
+    /// Reads the metadata of a model whose tensors include a vocabulary of `vocabulary` rows; `has_tensor`
+    /// tells of any name whether the file has such a tensor.
     pub fn read(
         file: &str,
         family: &'static Family,
         metadata: &Metadata,
         vocabulary: usize,
+        has_tensor: &dyn Fn(&str) -> bool,
     ) -> Result<Config, ModelError> {
-        let keys = Keys { file, architecture: family.architecture, metadata };
+        let keys = Keys { file, architecture: family.architecture, metadata, has_tensor };
 
         let width = keys.size("embedding_length", WIDTH_MAX)?;
         let (layers, extra_layers) = layer_counts(&keys)?;
-        let heads = keys.per_layer("attention.head_count", HEADS_MAX, layers)?;
-        let Some(heads) = heads else { return Err(keys.missing("attention.head_count", HEADS_MAX)) };
-        let kv_heads = keys.per_layer("attention.head_count_kv", HEADS_MAX, layers)?;
-        let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
-        let most_heads = heads.iter().copied().max().unwrap_or(0);
-        if most_heads == 0 {
-            return Err(keys.bad("attention.head_count", 0, "at least 1 in some layer"));
-        }
-        let head_dim = keys.size_or("attention.key_length", WIDTH_MAX, width / most_heads)?;
-        let value_dim = keys.size_or("attention.value_length", WIDTH_MAX, width / most_heads)?;
-        if head_dim == 0 || value_dim == 0 {
-            return Err(keys.bad("attention.key_length", 0, "at least 1 value in a head"));
-        }
-        let attention = |layer: usize| AttentionConfig {
-            heads: heads[layer],
-            kv_heads: kv_heads[layer],
-            head_dim,
-            value_dim,
-            values: Values::Own,
-            scale: 1.0 / (head_dim as f32).sqrt(),
-            window: None,
-            soft_cap: None,
-            rope: Some(0),
-            temperature: None,
-        };
+        let attentions = attentions(&keys, width, layers)?;
+        let head_dim = attentions[0].head_dim;
         let experts = experts(&keys, family)?;
         let dense = keys.per_layer("feed_forward_length", WIDTH_MAX, layers)?.unwrap_or(vec![0; layers]);
         let leading_dense = match family.leading_dense {
             true => keys.optional_size("leading_dense_block_count", LAYERS_MAX)?.unwrap_or(0),
             false => 0,
         };
+        let is_routed = |layer: usize| match family.routed_by_tensors {
+            true => has_tensor(&format!("blk.{layer}.ffn_gate_inp.weight")),
+            false => layer >= leading_dense,
+        };
         let feed_forward = |layer: usize| match &experts {
-            Some(_) if layer >= leading_dense => FeedForwardConfig::Routed,
+            Some(_) if is_routed(layer) => FeedForwardConfig::Routed,
             _ => FeedForwardConfig::Dense { inner: dense[layer] },
         };
-        let layer = |layer| LayerConfig {
-            mixer: MixerConfig::Attention(attention(layer)),
+        let layer = |layer: usize| LayerConfig {
+            mixer: MixerConfig::Attention(attentions[layer].clone()),
             feed_forward: feed_forward(layer),
+            activation: family.activation,
+            expert_activation: family.activation,
         };
+        let (norm, norm_epsilon) = keys.norm(family.norm)?;
         let mut config = Config {
             family,
             layers: (0..layers).map(layer).collect(),
@@ -318,7 +324,8 @@ impl Config {
             vocabulary,
             context_trained: keys.size("context_length", u32::MAX)?,
             context_exact: None,
-            norm_epsilon: keys.float(family.norm.epsilon_key())?,
+            norm,
+            norm_epsilon,
             embedding_scale: 1.0,
             residual_scale: 1.0,
             logit_scale: 1.0,
@@ -401,6 +408,39 @@ fn layer_counts(keys: &Keys<'_>) -> Result<(usize, usize), ModelError> {
     Ok((all - extra, extra))
 }
 
+/// Plain attention in each layer.
+fn attentions(keys: &Keys<'_>, width: usize, layers: usize) -> Result<Vec<AttentionConfig>, ModelError> {
+    let heads = keys.per_layer("attention.head_count", HEADS_MAX, layers)?;
+    let Some(heads) = heads else { return Err(keys.missing("attention.head_count", HEADS_MAX)) };
+    let kv_heads = keys.per_layer("attention.head_count_kv", HEADS_MAX, layers)?;
+    let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
+    let most_heads = heads.iter().copied().max().unwrap_or(0);
+    if most_heads == 0 {
+        return Err(keys.bad("attention.head_count", 0, "at least 1 in some layer"));
+    }
+    let head_dim = keys.size_or("attention.key_length", WIDTH_MAX, width / most_heads)?;
+    let value_dim = keys.size_or("attention.value_length", WIDTH_MAX, width / most_heads)?;
+    if head_dim == 0 || value_dim == 0 {
+        return Err(keys.bad("attention.key_length", 0, "at least 1 value in a head"));
+    }
+    let attention = |layer: usize| AttentionConfig {
+        heads: heads[layer],
+        kv_heads: kv_heads[layer],
+        head_dim,
+        value_dim,
+        values: Values::Own,
+        scale: 1.0 / (head_dim as f32).sqrt(),
+        clamp: None,
+        rms_after_rope: false,
+        output_scale: 1.0,
+        window: None,
+        soft_cap: None,
+        rope: Some(0),
+        temperature: None,
+    };
+    Ok((0..layers).map(attention).collect())
+}
+
 fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, ModelError> {
     let count = keys.size_or("expert_count", EXPERTS_MAX, 0)?;
     match family.experts {
@@ -421,6 +461,9 @@ fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, ModelErr
     let shared = if router.shared { shared_width(keys, feed_forward)? } else { 0 };
     let gating = match keys.optional_size("expert_gating_func", u32::MAX)? {
         None | Some(0) => router.gating,
+        Some(number) if !router.gating_varies && Gating::of_number(number) != Some(router.gating) => {
+            return Err(keys.bad("expert_gating_func", number, "absent: this family has one gate only"));
+        }
         Some(number) => Gating::of_number(number)
             .ok_or_else(|| keys.bad("expert_gating_func", number, "1 (softmax), 2 (sigmoid), 3 or 4"))?,
     };
@@ -434,7 +477,18 @@ fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, ModelErr
         _ => 1.0,
     };
     let groups = expert_groups(keys, count, used)?;
-    Ok(Some(Experts { count, used, feed_forward, shared, gating, normalise, weights_scale, groups }))
+    let sum_scale = 1.0;
+    Ok(Some(Experts {
+        count,
+        used,
+        feed_forward,
+        shared,
+        gating,
+        normalise,
+        weights_scale,
+        sum_scale,
+        groups,
+    }))
 }
 
 /// The inner width of all shared experts together: they are stored as one.

@@ -4,20 +4,18 @@
 //! read once per step. A row's result depends on nothing but its lane: not on the other rows, not on
 //! threads, not on what the pager held. Knows no family by name and no file.
 
-use std::ops::Range;
-
-use adit_format::TensorType;
 use adit_kernels::{
-    Activations, RopeTable, add, add_scaled, gelu_tanh_mul, rms_norm, rms_norm_in_place, scale, silu_mul,
-    soft_cap, swiglu_oai,
+    Activations, RopeTable, add, add_scaled, gelu_tanh, gelu_tanh_mul, mul, relu, relu_mul, relu_squared,
+    scale, silu, silu_clamp_mul, silu_mul, soft_cap, swiglu_clamp, swiglu_oai,
 };
 
 use crate::config::{Config, MixerConfig};
 use crate::error::ModelError;
-use crate::families::Activation;
+use crate::families::{Activation, BlockInput};
 use crate::linear::Linear;
 use crate::memory::Memory;
 use crate::moe;
+use crate::norm::{load_normed, post_norm};
 use crate::observe::Observer;
 use crate::scout::Scouts;
 use crate::scratch::{LOGIT_ROWS_MAX, Scratch};
@@ -85,8 +83,11 @@ impl Pass<'_> {
     fn keep_wanted(&mut self, rows: &[Row]) -> usize {
         let width = self.config.width;
         let mut kept = 0;
+        let Scratch { hidden, layer_input, .. } = &mut *self.scratch;
         for (row, _) in rows.iter().enumerate().filter(|(_, row)| row.wants_logits) {
-            self.scratch.hidden.copy_within(row * width..(row + 1) * width, kept * width);
+            for states in [&mut *hidden, &mut *layer_input].into_iter().filter(|states| !states.is_empty()) {
+                states.copy_within(row * width..(row + 1) * width, kept * width);
+            }
             kept += 1;
         }
         kept
@@ -115,7 +116,12 @@ impl Pass<'_> {
     fn mixer_block(&mut self, index: usize, layer: &Layer, rows: &[Row]) {
         let Pass { config, linear, scratch, .. } = self;
         let count = rows.len();
-        load_normed(config, linear, layer.mixer_norm, scratch, 0..count, &layer.mixer.input_kinds());
+        if !scratch.layer_input.is_empty() {
+            let states = 0..count * config.width;
+            scratch.layer_input[states.clone()].copy_from_slice(&scratch.hidden[states]);
+        }
+        let norm = (layer.mixer_norm, BlockInput::Hidden);
+        load_normed(config, linear, norm, scratch, 0..count, &layer.mixer.input_kinds());
         match (&config.layers[index].mixer, &layer.mixer) {
             (MixerConfig::Attention(config), Mixer::Attention(weights)) => {
                 self.attention(index, config, weights, rows);
@@ -138,10 +144,11 @@ impl Pass<'_> {
         match &layer.feed_forward {
             FeedForward::Dense(block) => {
                 let Pass { config, linear, scratch, .. } = self;
-                let kinds = [block.gate.weight.kind, block.up.weight.kind];
-                load_normed(config, linear, layer.feed_forward_norm, scratch, 0..count, &kinds);
+                let norm = (layer.feed_forward_norm, config.family.feed_forward_input);
+                load_normed(config, linear, norm, scratch, 0..count, &block.input_kinds());
                 let Scratch { input, gate, up, inner, normed, .. } = &mut **scratch;
-                dense(config.family.activation, *linear, block, count, input, (gate, up, inner), normed);
+                let activation = config.layers[index].activation;
+                dense(activation, *linear, block, count, input, (gate, up, inner), normed);
             }
             FeedForward::Routed(routed) => {
                 let Pass { config, linear, scratch, .. } = self;
@@ -150,7 +157,7 @@ impl Pass<'_> {
                 let later = &weights.layers[index + 1..];
                 self.scouts.look_ahead(config, linear, scratch, (pager, observer), (later, rows));
                 let pager = (pager, self.observer.as_deref_mut());
-                moe::feed_forward(config, *linear, scratch, pager, (layer.feed_forward_norm, routed), count)?;
+                moe::feed_forward(config, *linear, scratch, pager, (index, layer, routed), count)?;
             }
         }
         self.add_block(layer.post_feed_forward_norm, count);
@@ -158,14 +165,11 @@ impl Pass<'_> {
     }
 
     /// hidden += post_norm(normed), the norm being optional
-    fn add_block(&mut self, post_norm: Option<Vector>, count: usize) {
+    fn add_block(&mut self, norm: Option<Vector>, count: usize) {
         let Pass { config, linear, scratch, .. } = self;
         let width = config.width;
-        let norm = linear.optional_vector(post_norm);
-        let epsilon = config.norm_epsilon;
         if let Some(norm) = norm {
-            let block = &mut scratch.normed[..count * width];
-            linear.pool.rows(block, width, |_, row| rms_norm_in_place(row, norm, epsilon));
+            post_norm(config, linear, norm, &mut scratch.normed[..count * width]);
         }
         let (block, factor) = (&scratch.normed, config.residual_scale);
         linear.pool.rows(&mut scratch.hidden[..count * width], width, |row, hidden| {
@@ -185,7 +189,8 @@ impl Pass<'_> {
         for first in (0..count).step_by(LOGIT_ROWS_MAX) {
             let len = LOGIT_ROWS_MAX.min(count - first);
             let kinds = [weights.output.weight.kind];
-            load_normed(config, linear, weights.output_norm, scratch, first..first + len, &kinds);
+            let norm = (Some(weights.output_norm), BlockInput::Hidden);
+            load_normed(config, linear, norm, scratch, first..first + len, &kinds);
             linear.project(&scratch.input, len, [(weights.output, &mut scratch.logits)]);
             let (factor, cap) = (config.logit_scale, config.logit_soft_cap);
             if factor != 1.0 || cap.is_some() {
@@ -202,24 +207,7 @@ impl Pass<'_> {
     }
 }
 
-/// normed = norm(hidden) for some rows, as inputs of weights of these kinds
-pub(crate) fn load_normed(
-    config: &Config,
-    linear: &Linear<'_>,
-    norm: Vector,
-    scratch: &mut Scratch,
-    rows: Range<usize>,
-    kinds: &[TensorType],
-) {
-    let (weight, width, epsilon) = (linear.vector(norm), config.width, config.norm_epsilon);
-    let Scratch { hidden, normed, input, .. } = scratch;
-    let hidden = &hidden[rows.start * width..];
-    linear.fill(input, normed, [rows.len(), width], kinds, |row, out| {
-        rms_norm(&hidden[row * width..(row + 1) * width], weight, epsilon, out);
-    });
-}
-
-/// out = down(activation(gate(x)) * up(x)) of the rows x in `input`
+/// out = down(activation(gate(x)) * up(x)), or down(activation(up(x))), of the rows x in `input`
 pub(crate) fn dense(
     activation: Activation,
     linear: Linear<'_>,
@@ -229,12 +217,23 @@ pub(crate) fn dense(
     (gate, up, inner): (&mut [f32], &mut [f32], &mut Activations),
     out: &mut [f32],
 ) {
-    linear.project(input, count, [(block.gate, &mut *gate), (block.up, &mut *up)]);
-    let width = block.gate.weight.rows;
+    let width = block.up.weight.rows;
     let kinds = [block.down.weight.kind];
-    linear.fill(inner, gate, [count, width], &kinds, |row, gate| {
-        activate(activation, gate, &up[row * width..(row + 1) * width]);
-    });
+    match block.gate {
+        Some(matrix) => {
+            linear.project(input, count, [(matrix, &mut *gate), (block.up, &mut *up)]);
+            linear.fill(inner, gate, [count, width], &kinds, |row, gate| {
+                activate(activation, gate, &up[row * width..(row + 1) * width]);
+            });
+        }
+        None => {
+            linear.project(input, count, [(block.up, &mut *up)]);
+            linear.fill(inner, gate, [count, width], &kinds, |row, out| {
+                out.copy_from_slice(&up[row * width..(row + 1) * width]);
+                activate_alone(activation, out);
+            });
+        }
+    }
     linear.project(inner, count, [(block.down, out)]);
 }
 
@@ -243,6 +242,26 @@ pub(crate) fn activate(activation: Activation, gate: &mut [f32], up: &[f32]) {
     match activation {
         Activation::Silu => silu_mul(gate, up),
         Activation::GeluTanh => gelu_tanh_mul(gate, up),
+        Activation::Relu => relu_mul(gate, up),
+        Activation::ReluSquared => {
+            relu_squared(gate);
+            mul(gate, up);
+        }
+        Activation::SwigluClamp(limit) => swiglu_clamp(gate, up, limit),
+        Activation::SiluClamp(limit) => silu_clamp_mul(gate, up, limit),
         Activation::SwigluOai => swiglu_oai(gate, up, SWIGLU_OAI_ALPHA, SWIGLU_OAI_LIMIT),
+    }
+}
+
+/// x = activation(x), without a gate
+fn activate_alone(activation: Activation, x: &mut [f32]) {
+    match activation {
+        Activation::Silu => silu(x),
+        Activation::GeluTanh => gelu_tanh(x),
+        Activation::Relu => relu(x),
+        Activation::ReluSquared => relu_squared(x),
+        Activation::SwigluClamp(_) | Activation::SiluClamp(_) | Activation::SwigluOai => {
+            unreachable!("no family has these without a gate")
+        }
     }
 }

@@ -4,8 +4,9 @@
 use adit_format::{Array, Metadata, Value};
 use adit_kernels::CONV_TAPS_MAX;
 
-use crate::config::{Rope, Yarn};
+use crate::config::{Config, MixerConfig, Rope, Yarn};
 use crate::error::ModelError;
+use crate::families::NormKind;
 
 /// Limits that no published model comes near; a file beyond them is damaged or hostile, and the
 /// limits keep every later product of sizes inside 64 bits.
@@ -14,11 +15,28 @@ pub(crate) const LAYERS_MAX: u32 = 4096;
 pub(crate) const HEADS_MAX: u32 = 4096;
 pub(crate) const EXPERTS_MAX: u32 = 4096;
 
+/// Frequency base of layers with a window where neither the file nor the family names one (llama.cpp's
+/// `rope_freq_base_train_swa`).
+pub(crate) const SLIDING_BASE: f32 = 10000.0;
+
 /// Metadata seen through one architecture's prefix, with range checks.
 pub struct Keys<'a> {
     pub file: &'a str,
     pub architecture: &'static str,
     pub metadata: &'a Metadata,
+    /// Whether the file has a tensor of this name.
+    pub has_tensor: &'a dyn Fn(&str) -> bool,
+}
+
+/// Which layers attend to a window where the file does not flag them: all but one in a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlidingPattern {
+    /// But the first.
+    ButFirst(usize),
+    /// But the last.
+    ButLast(usize),
+    /// The file must flag them.
+    Flagged,
 }
 
 impl Keys<'_> {
@@ -104,8 +122,8 @@ impl Keys<'_> {
     }
 
     /// Which layers attend to a window: `attention.sliding_window_pattern` is a flag per layer, or a period
-    /// whose last layer sees everything (`default_period` where the file has none).
-    pub fn sliding_layers(&self, layers: usize, default_period: usize) -> Result<Vec<bool>, ModelError> {
+    /// instead of that of `default`.
+    pub fn sliding_layers(&self, layers: usize, default: SlidingPattern) -> Result<Vec<bool>, ModelError> {
         const KEY: &str = "attention.sliding_window_pattern";
         let name = self.name(KEY);
         let flags = match self.metadata.get(&name) {
@@ -122,9 +140,127 @@ impl Keys<'_> {
             }
             return Ok(flags);
         }
-        let period = self.metadata.u32(&name)?.map_or(default_period, |period| period as usize);
+        let (period, exempt_last) = match default {
+            SlidingPattern::ButFirst(period) => (period, false),
+            SlidingPattern::ButLast(period) => (period, true),
+            SlidingPattern::Flagged => {
+                return Err(self.bad(KEY, "no list", &format!("a flag for each of {layers} layers")));
+            }
+        };
+        let period = self.metadata.u32(&name)?.map_or(period, |period| period as usize);
         // As llama.cpp: a period of 0 means that every layer slides, of 1 that none does.
-        Ok((0..layers).map(|layer| period == 0 || layer % period < period - 1).collect())
+        let exempt = if exempt_last { period.saturating_sub(1) } else { 0 };
+        Ok((0..layers).map(|layer| period == 0 || layer % period != exempt).collect())
+    }
+
+    /// Makes some layers attend to the latest `window` positions, and turn by `rope` of the rotation of all
+    /// others. Tells which.
+    pub fn slide(
+        &self,
+        config: &mut Config,
+        window: usize,
+        pattern: SlidingPattern,
+        rope: impl FnOnce(&Rope) -> Rope,
+    ) -> Result<Vec<bool>, ModelError> {
+        let slides = self.sliding_layers(config.layers.len(), pattern)?;
+        let rope = rope(&config.ropes[0]);
+        let dimensions = self.size_or("rope.dimension_count_swa", WIDTH_MAX, rope.dimensions)?;
+        if dimensions != rope.dimensions {
+            let expected = format!("{}, what layers without a window have", rope.dimensions);
+            return Err(self.bad("rope.dimension_count_swa", dimensions, &expected));
+        }
+        let number = config.add_rope(rope);
+        for (layer, _) in config.layers.iter_mut().zip(&slides).filter(|(_, slides)| **slides) {
+            let MixerConfig::Attention(attention) = &mut layer.mixer else { continue };
+            for (key, size) in [
+                ("attention.key_length_swa", attention.head_dim),
+                ("attention.value_length_swa", attention.value_dim),
+            ] {
+                let found = self.size_or(key, WIDTH_MAX, size)?;
+                if found != size {
+                    let expected = format!("{size}, what layers without a window have");
+                    return Err(self.bad(key, found, &expected));
+                }
+            }
+            attention.window = Some(window);
+            attention.rope = Some(number);
+        }
+        Ok(slides)
+    }
+
+    /// The window's size, if there is a window.
+    pub fn window(&self) -> Result<Option<usize>, ModelError> {
+        let window = self.optional_size("attention.sliding_window", u32::MAX)?;
+        Ok(window.filter(|&window| window > 0))
+    }
+
+    /// The frequency base of layers with a window.
+    pub fn sliding_base(&self, default: f32) -> Result<f32, ModelError> {
+        match self.optional_float("rope.freq_base_swa")?.unwrap_or(default) {
+            base if base <= 0.0 => Err(self.bad("rope.freq_base_swa", base, "a positive number")),
+            base => Ok(base),
+        }
+    }
+
+    /// Which of these norms the file has, and the number added under its root.
+    pub fn norm(&self, kinds: &[NormKind]) -> Result<(NormKind, f32), ModelError> {
+        for &kind in kinds {
+            if let Some(epsilon) = self.factor(kind.epsilon_key())? {
+                return Ok((kind, epsilon));
+            }
+        }
+        let first = kinds[0];
+        Ok((first, self.float(first.epsilon_key())?))
+    }
+
+    /// How many values of a head turn in layers with a window, where their number is their own.
+    pub fn sliding_dimensions(&self, config: &Config) -> Result<usize, ModelError> {
+        const KEY: &str = "rope.dimension_count_swa";
+        let dimensions = self.size_or(KEY, WIDTH_MAX, config.ropes[0].dimensions)?;
+        let attentions = config.layers.iter().filter_map(|layer| layer.mixer.attention());
+        let head_dim = attentions.map(|attention| attention.head_dim).min().unwrap_or(0);
+        match dimensions > head_dim || dimensions % 2 != 0 {
+            true => Err(self.bad(KEY, dimensions, &format!("even and at most {head_dim}"))),
+            false => Ok(dimensions),
+        }
+    }
+
+    /// Refuses YaRN, where nobody has said what it does to layers with a window.
+    pub fn no_yarn(&self, config: &Config) -> Result<(), ModelError> {
+        match config.ropes[0].yarn {
+            Some(_) => Err(self.bad("rope.scaling.type", "yarn", "none or linear with this family")),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses numbers that this family does not use; 0 and 1 change nothing.
+    pub fn must_be_absent(&self, keys: &[&str]) -> Result<(), ModelError> {
+        for key in keys {
+            if let Some(value) = self.factor(key)?.filter(|&value| value != 1.0) {
+                return Err(self.bad(key, value, "absent: adit does not know it for this family"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A limit for each layer, written once or as a list; as llama.cpp, next to nothing is none.
+    pub fn limits(&self, key: &str, layers: usize) -> Result<Vec<Option<f32>>, ModelError> {
+        const LEAST: f32 = 1e-6;
+        let name = self.name(key);
+        let limits = match self.metadata.get(&name) {
+            Some(Value::Array(_)) => self.metadata.f32s(&name)?.unwrap_or_default(),
+            _ => vec![self.optional_float(key)?.unwrap_or(0.0); layers],
+        };
+        if limits.len() < layers {
+            let found = format!("{} numbers", limits.len());
+            return Err(self.bad(key, found, &format!("one for each of {layers} layers")));
+        }
+        Ok(limits[..layers].iter().map(|&limit| Some(limit).filter(|&limit| limit > LEAST)).collect())
+    }
+
+    /// A number that is absent where it is 0.
+    pub fn factor(&self, key: &str) -> Result<Option<f32>, ModelError> {
+        Ok(self.optional_float(key)?.filter(|&factor| factor != 0.0))
     }
 
     pub fn float(&self, key: &str) -> Result<f32, ModelError> {

@@ -16,6 +16,7 @@ mod memory;
 mod mirrors;
 mod model;
 mod moe;
+mod norm;
 mod observe;
 mod plan;
 mod recurrent;

@@ -53,7 +53,9 @@ impl Blueprint {
         let missing = || ModelError::MissingTensor { file: file.clone(), name: "token_embd.weight".into() };
         let vocabulary =
             gguf.tensor("token_embd.weight").ok_or_else(missing)?.dims.get(1).copied().unwrap_or(1);
-        let config = Config::read(&file, family, gguf.metadata(), vocabulary as usize)?;
+        let config = Config::read(&file, family, gguf.metadata(), vocabulary as usize, &|name| {
+            gguf.tensor(name).is_some()
+        })?;
         let weights = Weights::bind(&gguf, &config)?;
         let files = FileSet::open_copies(&mirrors::copies(&gguf, &io.mirrors)?, io)?;
         Ok(Blueprint { gguf, config, weights, files })

@@ -6,17 +6,20 @@
 
 use std::ops::Range;
 
+use adit_format::TensorType;
 use adit_kernels::{Selection, add, add_scaled, scale, sigmoid};
 use adit_pager::{Pager, Parts, Ready, TOGETHER_MAX};
 
 use crate::config::{Config, Experts};
 use crate::error::ModelError;
-use crate::forward::{activate, dense, load_normed};
+use crate::families::{BlockInput, RouterInput};
+use crate::forward::{activate, dense};
 use crate::linear::{Linear, floats};
+use crate::norm::load_normed;
 use crate::observe::{Observer, Routing};
 use crate::router::Gate;
 use crate::scratch::Scratch;
-use crate::weights::{ExpertMatrix, Routed, SharedExpert, Vector};
+use crate::weights::{ExpertMatrix, Layer, Routed, SharedExpert};
 
 /// normed = sum over picks of weight * expert(x) + shared expert(x), x = norm(hidden)
 pub(crate) fn feed_forward(
@@ -24,12 +27,17 @@ pub(crate) fn feed_forward(
     linear: Linear<'_>,
     scratch: &mut Scratch,
     (pager, mut observer): (&mut Pager, Option<&mut (dyn Observer + 'static)>),
-    (norm, layer): (Vector, &Routed),
+    (index, whole, layer): (usize, &Layer, &Routed),
     count: usize,
 ) -> Result<(), ModelError> {
     let experts = config.experts.as_ref().expect("a routed layer comes with the experts' numbers");
-    load_normed(config, &linear, norm, scratch, 0..count, &layer.input_kinds());
-    linear.project(&scratch.input, count, [(layer.router.into(), &mut scratch.router)]);
+    let source = config.family.feed_forward_input;
+    let kinds = layer.input_kinds();
+    let seen_by_router = match config.family.router.input {
+        RouterInput::Block => source,
+        RouterInput::Layer => BlockInput::Layer,
+    };
+    router_logits(config, &linear, (whole, layer), (scratch, seen_by_router), count, &kinds);
     pick_experts(experts, Gate::new(experts, linear, layer), scratch, count);
     group_by_expert(experts, scratch, count);
     if let Some(observer) = &mut observer {
@@ -44,22 +52,65 @@ pub(crate) fn feed_forward(
             return Err(error.into());
         }
     };
-    if let Some(shared) = &layer.shared {
-        // While the disk reads: nothing of it is needed here.
-        shared_expert(config, linear, scratch, shared, count);
-    }
-    let mut visit = Visit { config, linear, scratch, layer, placed: 0 };
+    // While the disk reads: nothing of it is needed here.
+    prepare(config, linear, scratch, (index, whole, layer), count);
+    let mut visit = Visit { config, linear, scratch, index, layer, placed: 0 };
     let streamed = asked.visit(|ready| {
         visit.run(&members, ready);
         Ok::<(), ModelError>(())
     });
     scratch.members = members;
     streamed?;
-    combine(config, linear, scratch, experts.used, layer.shared.is_some(), count);
+    if config.family.router.weighs_input {
+        scratch.pick_weights[..count * experts.used].fill(1.0);
+    }
+    combine(config, linear, scratch, experts, layer.shared.is_some(), count);
     if let Some(observer) = observer {
         observer.streamed(pager.wait_ns() - waited_ns);
     }
     Ok(())
+}
+
+/// Computes the shared expert; leaves in `input` what the routed ones see.
+fn prepare(
+    config: &Config,
+    linear: Linear<'_>,
+    scratch: &mut Scratch,
+    (index, whole, layer): (usize, &Layer, &Routed),
+    count: usize,
+) {
+    let norm = (whole.feed_forward_norm, config.family.feed_forward_input);
+    let kinds = layer.input_kinds();
+    if config.family.router.input != RouterInput::Block {
+        load_normed(config, &linear, norm, scratch, 0..count, &kinds);
+    }
+    let Some(shared) = &layer.shared else { return };
+    if shared.norm.is_some() {
+        let norm = (shared.norm, BlockInput::Hidden);
+        load_normed(config, &linear, norm, scratch, 0..count, &shared.input_kinds());
+    }
+    shared_expert(config, linear, scratch, (index, shared), count);
+    if shared.norm.is_some() {
+        load_normed(config, &linear, norm, scratch, 0..count, &kinds);
+    }
+}
+
+/// router = router(its input) of rows with these states. Leaves that input in `input`, for weights of these
+/// kinds.
+pub(crate) fn router_logits(
+    config: &Config,
+    linear: &Linear<'_>,
+    (layer, routed): (&Layer, &Routed),
+    (scratch, states): (&mut Scratch, BlockInput),
+    count: usize,
+    kinds: &[TensorType],
+) {
+    let norm = match config.family.router.input {
+        RouterInput::Block => (layer.feed_forward_norm, states),
+        RouterInput::Layer => (None, states),
+    };
+    load_normed(config, linear, norm, scratch, 0..count, kinds);
+    linear.project(&scratch.input, count, [(routed.router.into(), &mut scratch.router)]);
 }
 
 /// Each row's experts in order of score, and their weights.
@@ -79,11 +130,12 @@ fn shared_expert(
     config: &Config,
     linear: Linear<'_>,
     scratch: &mut Scratch,
-    shared: &SharedExpert,
+    (index, shared): (usize, &SharedExpert),
     count: usize,
 ) {
     let Scratch { input, gate, up, inner, shared: out, shared_gates, .. } = scratch;
-    dense(config.family.activation, linear, &shared.block, count, input, (gate, up, inner), out);
+    let activation = config.layers[index].activation;
+    dense(activation, linear, &shared.block, count, input, (gate, up, inner), out);
     let Some(weight) = shared.gate else { return };
     linear.project(input, count, [(weight.into(), shared_gates)]);
     sigmoid(&mut shared_gates[..count]);
@@ -142,6 +194,8 @@ struct Visit<'a> {
     config: &'a Config,
     linear: Linear<'a>,
     scratch: &'a mut Scratch,
+    /// The layer's number.
+    index: usize,
     layer: &'a Routed,
     /// Outputs written so far.
     placed: usize,
@@ -183,7 +237,7 @@ impl Visit<'_> {
             None => 0..0,
         });
         let parts = |at: usize| ready[at.min(ready.len() - 1)].parts;
-        // The expert that a row of this round belongs to.
+        // The expert that a row of this round belongs to, and which of all pairs it is.
         let expert_of = |row: usize| {
             let mut behind = row;
             let mut at = 0;
@@ -191,9 +245,19 @@ impl Visit<'_> {
                 behind -= pairs[at].len();
                 at += 1;
             }
-            (parts(at), members[ready[at].index] as usize)
+            (parts(at), members[ready[at].index] as usize, pairs[at].start + behind)
         };
         let scratch = &mut *self.scratch;
+        let (pair_picks, pick_weights) = (&scratch.pair_picks, &scratch.pick_weights);
+        let weighs_input = self.config.family.router.weighs_input;
+        // What comes after a product with the block's input.
+        let finish_inner = |matrix: &ExpertMatrix, row: usize, out: &mut [f32]| {
+            let (parts, expert, pair) = expert_of(row);
+            if weighs_input {
+                scale(out, pick_weights[pair_picks[pair] as usize]);
+            }
+            finish(self.linear, matrix, (parts, expert), out);
+        };
 
         let (mut gates, mut ups) = (&mut scratch.gate[..], &mut scratch.up[..]);
         let mut jobs: [_; 2 * TOGETHER_MAX] = std::array::from_fn(|at| {
@@ -205,15 +269,15 @@ impl Visit<'_> {
         });
         self.linear.run(&scratch.input, &mut jobs[..2 * ready.len()]);
 
-        if up.needs_more() {
+        if up.needs_more() || weighs_input {
             let out = &mut scratch.up[..rows * up.rows];
-            self.linear.pool.rows(out, up.rows, |row, out| finish(self.linear, up, expert_of(row), out));
+            self.linear.pool.rows(out, up.rows, |row, out| finish_inner(up, row, out));
         }
-        let (activation, ups) = (self.config.family.activation, &scratch.up);
+        let (activation, ups) = (self.config.layers[self.index].expert_activation, &scratch.up);
         let shape = [rows, gate.rows];
         self.linear.fill(&mut scratch.inner, &mut scratch.gate, shape, &[down.kind], |row, gate_row| {
-            if gate.needs_more() {
-                finish(self.linear, gate, expert_of(row), gate_row);
+            if gate.needs_more() || weighs_input {
+                finish_inner(gate, row, gate_row);
             }
             activate(activation, gate_row, &ups[row * gate.rows..(row + 1) * gate.rows]);
         });
@@ -230,7 +294,10 @@ impl Visit<'_> {
         });
         self.linear.run(&scratch.inner, &mut jobs[..ready.len()]);
         if down.needs_more() {
-            self.linear.pool.rows(outputs, width, |row, out| finish(self.linear, down, expert_of(row), out));
+            self.linear.pool.rows(outputs, width, |row, out| {
+                let (parts, expert, _) = expert_of(row);
+                finish(self.linear, down, (parts, expert), out);
+            });
         }
 
         for pair in pairs.into_iter().flatten() {
@@ -262,11 +329,11 @@ fn combine(
     config: &Config,
     linear: Linear<'_>,
     scratch: &mut Scratch,
-    used: usize,
+    experts: &Experts,
     has_shared: bool,
     count: usize,
 ) {
-    let width = config.width;
+    let (width, used) = (config.width, experts.used);
     let Scratch { normed, expert_outputs, pick_weights, places, shared, .. } = scratch;
     linear.pool.rows(&mut normed[..count * width], width, |row, out| {
         out.fill(0.0);
@@ -276,6 +343,9 @@ fn combine(
         }
         if has_shared {
             add(out, &shared[row * width..(row + 1) * width]);
+        }
+        if experts.sum_scale != 1.0 {
+            scale(out, experts.sum_scale);
         }
     });
 }

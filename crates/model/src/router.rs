@@ -34,7 +34,7 @@ impl<'a> Gate<'a> {
         match self.experts.gating {
             Gating::Softmax => softmax(logits),
             Gating::Sigmoid => sigmoid(logits),
-            Gating::SoftmaxOfPicked => {}
+            Gating::SoftmaxOfPicked | Gating::SigmoidOfPicked => {}
             Gating::SqrtSoftplus => {
                 softplus(logits);
                 logits.iter_mut().for_each(|x| *x = x.sqrt());
@@ -58,8 +58,10 @@ impl<'a> Gate<'a> {
         for (weight, &expert) in weights.iter_mut().zip(picked) {
             *weight = scores[expert as usize];
         }
-        if self.experts.gating == Gating::SoftmaxOfPicked {
-            softmax(weights);
+        match self.experts.gating {
+            Gating::SoftmaxOfPicked => softmax(weights),
+            Gating::SigmoidOfPicked => sigmoid(weights),
+            Gating::Softmax | Gating::Sigmoid | Gating::SqrtSoftplus => {}
         }
         if self.experts.normalise {
             let sum = weights.iter().sum::<f32>().max(WEIGHT_SUM_MIN);

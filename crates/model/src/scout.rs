@@ -11,8 +11,10 @@ use std::time::Instant;
 use adit_pager::{HintAccount, Pager};
 
 use crate::config::Config;
-use crate::forward::{Row, load_normed};
+use crate::families::BlockInput;
+use crate::forward::Row;
 use crate::linear::Linear;
+use crate::moe::router_logits;
 use crate::observe::Observer;
 use crate::router::Gate;
 use crate::scratch::Scratch;
@@ -144,13 +146,12 @@ impl Scouts {
             let (Some(routed), Some(experts)) = (layer.feed_forward.routed(), &config.experts) else {
                 unreachable!("only routed layers are left");
             };
-            let (router, group) = (&routed.router, &routed.group);
-            load_normed(config, linear, layer.feed_forward_norm, scratch, 0..count, &[router.kind]);
-            linear.project(&scratch.input, count, [((*router).into(), &mut scratch.router)]);
+            let states = (&mut *scratch, BlockInput::Hidden);
+            router_logits(config, linear, (layer, routed), states, count, &[routed.router.kind]);
             self.rank(Gate::new(experts, *linear, routed), scratch, count);
-            pager.hint(scout as usize, *group, &self.ranked);
+            pager.hint(scout as usize, routed.group, &self.ranked);
             if let Some(observer) = &mut observer {
-                observer.predicted(*group, scout, &self.ranked);
+                observer.predicted(routed.group, scout, &self.ranked);
             }
             pager.charge(scout as usize, start.elapsed().as_nanos() as u64);
         }

@@ -7,7 +7,7 @@ use adit_kernels::{ActivationFormat, Activations, activation_format, attention_s
 use crate::config::{AttentionConfig, Config, LatentConfig, MixerConfig};
 use crate::latent::LATENT_ROWS_MAX;
 use crate::recurrent::RecurrentConfig;
-use crate::weights::Weights;
+use crate::weights::{Mixer, Weights};
 
 /// Rows whose logits are computed in one go; more than that are taken in turns.
 pub const LOGIT_ROWS_MAX: usize = 16;
@@ -25,6 +25,8 @@ pub struct StepShape {
 pub(crate) struct Scratch {
     /// rows x width: the residual stream.
     pub hidden: Vec<f32>,
+    /// rows x width, where a block begins from it: the residual stream before the layer's mixer
+    pub layer_input: Vec<f32>,
     /// rows x width: the normalised residual; later a block's output.
     pub normed: Vec<f32>,
     /// rows x heads * head_dim, as the projection makes them
@@ -35,6 +37,8 @@ pub(crate) struct Scratch {
     pub value: Vec<f32>,
     /// rows x heads * value_dim
     pub attended: Vec<f32>,
+    /// rows x rows of a gate on what was attended
+    pub attention_gate: Vec<f32>,
     /// rows x rank, where queries are made in two steps
     pub low_rank: Vec<f32>,
     /// latent rows x heads x (latent + rotated): queries of latents
@@ -139,6 +143,11 @@ impl Scratch {
         let of_recurrent = |of: fn(&RecurrentConfig) -> usize| {
             config.largest_of_mixers(|mixer| mixer.recurrent().map_or(0, of))
         };
+        let gates = weights.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => attention.gate.map(|gate| gate.weight.rows),
+            Mixer::Latent(_) | Mixer::Recurrent(_) => None,
+        });
+        let attention_gate = gates.max().unwrap_or(0);
         let inner = config.largest_inner();
         let (experts, used, shared) = match &config.experts {
             Some(experts) => (experts.count, experts.used, experts.shared > 0),
@@ -150,11 +159,13 @@ impl Scratch {
         let shared_rows = if shared { rows } else { 0 };
         Scratch {
             hidden: memory.take(rows * width),
+            layer_input: memory.take(if config.family.keeps_layer_input() { rows * width } else { 0 }),
             normed: memory.take(rows * width),
             query: memory.take(rows * config.largest_of_mixers(MixerConfig::query_width)),
             key: memory.take(rows * of_attention(AttentionConfig::key_width)),
             value: memory.take(rows * of_attention(AttentionConfig::value_width)),
             attended: memory.take(rows * attended),
+            attention_gate: memory.take(rows * attention_gate),
             low_rank: memory.take(rows * low_rank),
             absorbed: memory.take(latents * of_latent(|latent| latent.attention.head_dim)),
             latents: memory.take(latents * unrotated),

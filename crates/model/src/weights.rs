@@ -14,7 +14,7 @@ use adit_pager::{Extent, Group};
 
 use crate::config::{AttentionConfig, Config, FeedForwardConfig, LayerConfig, MixerConfig};
 use crate::error::ModelError;
-use crate::families::Presence;
+use crate::families::{GatePlace, Presence};
 use crate::recurrent::Recurrent;
 pub(crate) use binder::{Binder, file_name};
 pub use derived::Derived;
@@ -40,6 +40,13 @@ pub struct Vector {
     pub first: usize,
 }
 
+/// A norm of the residual stream, `width` values each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Norm {
+    pub weight: Vector,
+    pub bias: Option<Vector>,
+}
+
 /// A matrix product, times an optional factor, plus an optional bias.
 #[derive(Debug, Clone, Copy)]
 pub struct Projection {
@@ -60,6 +67,8 @@ pub struct Attention {
     pub key_norm: Option<Vector>,
     /// `heads` logits.
     pub sinks: Option<Vector>,
+    /// One row a head, or one for each of its values: the gate on what was attended.
+    pub gate: Option<Projection>,
     pub output: Projection,
 }
 
@@ -125,6 +134,19 @@ pub enum Input {
     Head,
 }
 
+impl Projection {
+    /// The projections whose rows are stacked in it, of so many rows each.
+    fn split<const N: usize>(self, rows: [usize; N]) -> [Projection; N] {
+        let mut first = 0;
+        rows.map(|rows| {
+            let weight = Tensor { rows, first_row: self.weight.first_row + first, ..self.weight };
+            let bias = self.bias.map(|bias| Vector { len: rows, first: bias.first + first, ..bias });
+            first += rows;
+            Projection { weight, bias, ..self }
+        })
+    }
+}
+
 impl From<Tensor> for Projection {
     fn from(weight: Tensor) -> Projection {
         Projection { weight, scale: None, bias: None }
@@ -136,8 +158,9 @@ impl Mixer {
     pub fn input_kinds(&self) -> [TensorType; INPUTS_MAX] {
         match self {
             Mixer::Attention(attention) => {
-                let Attention { query, key, value, .. } = &**attention;
-                kinds_of(&[query, key, value].map(|projection| projection.weight))
+                let Attention { query, key, value, gate, .. } = &**attention;
+                let gate = gate.as_ref().unwrap_or(query);
+                kinds_of(&[query, key, value, gate].map(|projection| projection.weight))
             }
             Mixer::Latent(latent) => {
                 let (LatentQuery::Direct(query) | LatentQuery::LowRank { down: query, .. }) = &latent.query;
@@ -175,12 +198,19 @@ pub(crate) fn kinds_of(matrices: &[Tensor]) -> [TensorType; INPUTS_MAX] {
     std::array::from_fn(|at| matrices.get(at).unwrap_or(&matrices[0]).kind)
 }
 
-/// `down(activation(gate(x)) * up(x))`
+/// `down(activation(gate(x)) * up(x))`, or `down(activation(up(x)))` without a gate
 #[derive(Debug, Clone, Copy)]
 pub struct Dense {
-    pub gate: Projection,
+    pub gate: Option<Projection>,
     pub up: Projection,
     pub down: Projection,
+}
+
+impl Dense {
+    /// The types of the matrices that its input meets.
+    pub fn input_kinds(&self) -> [TensorType; 2] {
+        [self.gate.as_ref().unwrap_or(&self.up), &self.up].map(|projection| projection.weight.kind)
+    }
 }
 
 /// One matrix of each expert of a layer; its bytes come from the pager.
@@ -211,6 +241,16 @@ pub struct SharedExpert {
     pub block: Dense,
     /// One row of `width`: the sigmoid of its product is a factor on the output.
     pub gate: Option<Tensor>,
+    /// Where it does not see what the other experts see: its own norm of the residual stream.
+    pub norm: Option<Norm>,
+}
+
+impl SharedExpert {
+    /// The types of the matrices that its input meets.
+    pub fn input_kinds(&self) -> [TensorType; 3] {
+        let [gate, up] = self.block.input_kinds();
+        [gate, up, self.gate.map_or(up, |own| own.kind)]
+    }
 }
 
 /// Experts of which the router picks some for each row.
@@ -233,11 +273,11 @@ impl Routed {
     /// The types of the matrices that its normalised input meets.
     pub fn input_kinds(&self) -> [TensorType; 6] {
         let (router, gate, up) = (self.router.kind, self.gate.kind, self.up.kind);
-        let Some(SharedExpert { block, gate: own }) = &self.shared else {
-            return [router, gate, up, router, gate, up];
+        let [first, second, third] = match &self.shared {
+            Some(shared) => shared.input_kinds(),
+            None => [router, gate, up],
         };
-        let own = own.map_or(router, |own| own.kind);
-        [router, gate, up, block.gate.weight.kind, block.up.weight.kind, own]
+        [router, gate, up, first, second, third]
     }
 }
 
@@ -266,10 +306,10 @@ impl FeedForward {
 
 #[derive(Debug)]
 pub struct Layer {
-    pub mixer_norm: Vector,
+    pub mixer_norm: Option<Norm>,
     pub mixer: Mixer,
     pub post_mixer_norm: Option<Vector>,
-    pub feed_forward_norm: Vector,
+    pub feed_forward_norm: Option<Norm>,
     pub feed_forward: FeedForward,
     pub post_feed_forward_norm: Option<Vector>,
 }
@@ -288,7 +328,7 @@ pub struct RopeFactors {
 #[derive(Debug)]
 pub struct Weights {
     pub embedding: Tensor,
-    pub output_norm: Vector,
+    pub output_norm: Norm,
     /// The embedding again where the file ties them.
     pub output: Projection,
     pub rope_factors: RopeFactors,
@@ -307,12 +347,12 @@ impl Weights {
         let mut binder = Binder::new(gguf, config);
         let width = config.width;
         let embedding = binder.matrix("token_embd.weight", config.vocabulary, width)?;
-        let output_norm = binder.vector(&format!("{}.weight", config.family.output_norm), width)?;
+        let output_norm = binder.norm(config.family.output_norm)?;
         let weight = match gguf.tensor("output.weight") {
             Some(_) => binder.matrix("output.weight", config.vocabulary, width)?,
             None => embedding,
         };
-        let bias = binder.optional_vector(Presence::Optional, "output.bias", config.vocabulary)?;
+        let bias = binder.optional_vector(config.family.logit_bias, "output.bias", config.vocabulary)?;
         let scale = binder.scale("output", 1, true)?;
         let pairs = config.ropes[0].dimensions / 2;
         let rope_factors = RopeFactors {
@@ -349,8 +389,7 @@ impl Weights {
         for layer in &self.layers {
             layer.mixer.for_each_kind(&mut of);
             let mut dense = |block: &Dense| {
-                of(block.gate.weight.kind, Input::Block);
-                of(block.up.weight.kind, Input::Block);
+                block.input_kinds().into_iter().for_each(|kind| of(kind, Input::Block));
                 of(block.down.weight.kind, Input::Inner);
             };
             match &layer.feed_forward {
@@ -371,10 +410,15 @@ impl Binder<'_> {
     fn layer(&mut self, layer: usize) -> Result<Layer, ModelError> {
         let config = self.config;
         let (family, width) = (config.family, config.width);
-        let LayerConfig { mixer, feed_forward } = &config.layers[layer];
+        let LayerConfig { mixer, feed_forward, .. } = &config.layers[layer];
         let at = |part: &str| format!("blk.{layer}.{part}");
+        let mixer_norm = family.mixer_norm.map(|name| self.norm(&at(name))).transpose()?;
+        let feed_forward_norm = match family.feed_forward_norm {
+            same if same == family.mixer_norm => mixer_norm,
+            name => name.map(|name| self.norm(&at(name))).transpose()?,
+        };
         Ok(Layer {
-            mixer_norm: self.vector(&at("attn_norm.weight"), width)?,
+            mixer_norm,
             mixer: match mixer {
                 MixerConfig::Attention(attention) => {
                     Mixer::Attention(Box::new(self.attention(layer, attention)?))
@@ -386,21 +430,22 @@ impl Binder<'_> {
             },
             post_mixer_norm: self.optional_vector(
                 family.post_norms,
-                &at("post_attention_norm.weight"),
+                &at(&format!("{}.weight", family.post_mixer_norm)),
                 width,
             )?,
-            feed_forward_norm: self.vector(&at(&format!("{}.weight", family.feed_forward_norm)), width)?,
+            feed_forward_norm,
             feed_forward: match feed_forward {
                 FeedForwardConfig::Routed => FeedForward::Routed(Box::new(self.routed(layer)?)),
                 FeedForwardConfig::Dense { inner } => {
                     FeedForward::Dense(Box::new(self.dense(layer, "", *inner)?))
                 }
             },
-            post_feed_forward_norm: self.optional_vector(
-                family.post_norms,
-                &at("post_ffw_norm.weight"),
-                width,
-            )?,
+            post_feed_forward_norm: {
+                let names = family.post_feed_forward_norm.iter().map(|name| at(&format!("{name}.weight")));
+                let names: Vec<String> = names.collect();
+                let name = names.iter().find(|name| self.gguf.tensor(name).is_some()).unwrap_or(&names[0]);
+                self.optional_vector(family.post_norms, name, width)?
+            },
         })
     }
 
@@ -408,12 +453,17 @@ impl Binder<'_> {
         let (width, traits) = (self.config.width, &self.config.family.attention);
         let (queries, keys, values) = (config.query_width(), config.key_width(), config.value_width());
         let at = |part: &str| format!("blk.{layer}.{part}");
-        let [query, key, value] = self.stacked(
-            &at("attn_qkv"),
-            [(&at("attn_q"), queries), (&at("attn_k"), keys), (&at("attn_v"), values)],
-            width,
-            traits.qkv_bias,
-        )?;
+        let [query, key, value] = self
+            .stacked(
+                &at("attn_qkv"),
+                [(&at("attn_q"), queries), (&at("attn_k"), keys), (&at("attn_v"), values)],
+                width,
+                traits.qkv_bias,
+            )?
+            .map(|projection| Projection {
+                scale: projection.scale.filter(|_| traits.qkv_scales),
+                ..projection
+            });
         let head = config.head_dim;
         Ok(Attention {
             query,
@@ -422,6 +472,7 @@ impl Binder<'_> {
             query_norm: self.head_norm(traits.qk_norm, &at("attn_q_norm.weight"), head, queries)?,
             key_norm: self.head_norm(traits.qk_norm, &at("attn_k_norm.weight"), head, keys)?,
             sinks: self.optional_vector(traits.sinks, &at("attn_sinks.weight"), config.heads)?,
+            gate: self.attention_gate(traits.gate, &at("attn_gate"), config)?,
             output: self.projection(
                 &at("attn_output"),
                 width,
@@ -431,14 +482,43 @@ impl Binder<'_> {
         })
     }
 
+    /// A gate of as many rows as heads or, where the tensor is longer, as their values.
+    fn attention_gate(
+        &mut self,
+        presence: Presence,
+        stem: &str,
+        config: &AttentionConfig,
+    ) -> Result<Option<Projection>, ModelError> {
+        let tensor = self.gguf.tensor(&format!("{stem}.weight"));
+        let per_head = tensor.is_some_and(|info| info.dims.get(1) == Some(&(config.heads as u64)));
+        let rows = if per_head { config.heads } else { config.attended_width() };
+        match (presence, tensor) {
+            (Presence::Never, _) | (Presence::Optional, None) => Ok(None),
+            _ => {
+                // As elsewhere, a factor on this product changes nothing.
+                self.scale(stem, 1, false)?;
+                let weight = self.matrix(&format!("{stem}.weight"), rows, self.config.width)?;
+                Ok(Some(weight.into()))
+            }
+        }
+    }
+
     /// The feed-forward block `suffix` ("" or "_shexp") of a layer.
     fn dense(&mut self, layer: usize, suffix: &str, inner: usize) -> Result<Dense, ModelError> {
         let width = self.config.width;
         let stem = |role: &str| format!("blk.{layer}.ffn_{role}{suffix}");
-        Ok(Dense {
-            gate: self.feed_forward_projection(&stem("gate"), inner, width)?,
-            up: self.feed_forward_projection(&stem("up"), inner, width)?,
-            down: self.feed_forward_projection(&stem("down"), width, inner)?,
-        })
+        let (gate, up) = match self.config.family.gate_place {
+            GatePlace::Own => {
+                let gate = self.feed_forward_projection(&stem("gate"), inner, width)?;
+                (Some(gate), self.feed_forward_projection(&stem("up"), inner, width)?)
+            }
+            GatePlace::InUp => {
+                let both = self.feed_forward_projection(&stem("up"), 2 * inner, width)?;
+                let [gate, up] = both.split([inner, inner]);
+                (Some(gate), up)
+            }
+            GatePlace::Nowhere => (None, self.feed_forward_projection(&stem("up"), inner, width)?),
+        };
+        Ok(Dense { gate, up, down: self.feed_forward_projection(&stem("down"), width, inner)? })
     }
 }

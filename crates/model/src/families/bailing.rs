@@ -1,7 +1,21 @@
-//! Ling and Ring 2.0 (bailingmoe2): one tensor for queries, keys and values, grouped sigmoid routing.
+//! Ling and Ring: bailingmoe, and 2.0 (bailingmoe2) with norms on queries and keys and routing in groups.
 
 use super::{
-    AttentionTraits, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits,
+    AttentionTraits, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RopeStyle,
+    RouterTraits,
+};
+
+pub static BAILINGMOE: Family = Family {
+    architecture: "bailingmoe",
+    rope_style: RopeStyle::Normal,
+    experts: Presence::Always,
+    router: RouterTraits {
+        gating_varies: false,
+        normalise: Normalise::AsFileSays,
+        shared: true,
+        ..PLAIN_ROUTER
+    },
+    ..PLAIN
 };
 
 pub static BAILINGMOE2: Family = Family {

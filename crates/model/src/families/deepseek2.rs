@@ -141,5 +141,5 @@ fn temperature(keys: &Keys<'_>) -> Result<Option<Temperature>, ModelError> {
         return Ok(None);
     }
     let length = keys.size("attention.temperature_length", u32::MAX)?;
-    Ok(Some(Temperature { scale, length }))
+    Ok(Some(Temperature { scale, length, offset: 0 }))
 }

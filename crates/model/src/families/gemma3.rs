@@ -3,7 +3,7 @@
 use super::{Activation, AttentionTraits, Family, PLAIN, PLAIN_ATTENTION, Presence};
 use crate::config::{Config, Rope};
 use crate::error::ModelError;
-use crate::keys::Keys;
+use crate::keys::{Keys, SlidingPattern};
 
 pub static GEMMA3: Family = Family {
     architecture: "gemma3",
@@ -29,18 +29,14 @@ fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
             attention.scale = 1.0 / ((width / attention.heads) as f32).sqrt();
         }
     }
-    config.logit_soft_cap = keys.optional_float("final_logit_softcapping")?.filter(|&cap| cap != 0.0);
-    let window = keys.optional_size("attention.sliding_window", u32::MAX)?.filter(|&window| window > 0);
-    let Some(window) = window else { return Ok(()) };
-    let base = keys.optional_float("rope.freq_base_swa")?.unwrap_or(SLIDING_BASE);
-    let sliding = Rope { base, scale: 1.0, factors: false, ..config.ropes[0].clone() };
-    let sliding = config.add_rope(sliding);
-    let slides = keys.sliding_layers(layers, WINDOW_PERIOD)?;
-    for (attention, slides) in config.attentions().zip(slides) {
-        if slides {
-            attention.window = Some(window);
-            attention.rope = Some(sliding);
-        }
-    }
+    config.logit_soft_cap = keys.factor("final_logit_softcapping")?;
+    let Some(window) = keys.window()? else { return Ok(()) };
+    let base = keys.sliding_base(SLIDING_BASE)?;
+    keys.slide(config, window, SlidingPattern::ButLast(WINDOW_PERIOD), |full| Rope {
+        base,
+        scale: 1.0,
+        factors: false,
+        ..full.clone()
+    })?;
     Ok(())
 }

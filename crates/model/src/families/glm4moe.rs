@@ -17,6 +17,6 @@ pub static GLM4MOE: Family = Family {
     },
     leading_dense: true,
     // The file names the norm before the feed-forward block after the attention that it follows.
-    feed_forward_norm: "post_attention_norm",
+    feed_forward_norm: Some("post_attention_norm"),
     ..PLAIN
 };

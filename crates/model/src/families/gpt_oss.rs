@@ -6,7 +6,7 @@ use super::{
 };
 use crate::config::{Config, Rope};
 use crate::error::ModelError;
-use crate::keys::Keys;
+use crate::keys::{Keys, SlidingPattern};
 
 pub static GPT_OSS: Family = Family {
     architecture: "gpt-oss",
@@ -20,7 +20,7 @@ pub static GPT_OSS: Family = Family {
         expert_bias: Presence::Always,
         ..PLAIN_ROUTER
     },
-    feed_forward_norm: "post_attention_norm",
+    feed_forward_norm: Some("post_attention_norm"),
     details,
     ..PLAIN
 };
@@ -30,16 +30,9 @@ const WINDOW_PERIOD: usize = 2;
 
 fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     let window = keys.size("attention.sliding_window", u32::MAX)?;
-    let slides = keys.sliding_layers(config.layers.len(), WINDOW_PERIOD)?;
-    let full = &config.ropes[0];
-    let base = keys.optional_float("rope.freq_base_swa")?.unwrap_or(full.base);
-    let sliding = config.add_rope(Rope { base, ..full.clone() });
-    for (attention, slides) in config.attentions().zip(slides) {
-        if slides {
-            attention.window = Some(window);
-            attention.rope = Some(sliding);
-        }
-    }
+    let base = keys.sliding_base(config.ropes[0].base)?;
+    let pattern = SlidingPattern::ButLast(WINDOW_PERIOD);
+    keys.slide(config, window, pattern, |full| Rope { base, ..full.clone() })?;
     // The gate is what it is; the key is written for all families.
     config.experts.iter_mut().for_each(|experts| experts.gating = Gating::SoftmaxOfPicked);
     Ok(())

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::error::ModelError;
 use crate::keys::Keys;
 
-const GRANITE_LIKE: Family = Family {
+pub(super) const GRANITE_LIKE: Family = Family {
     rope_style: RopeStyle::Normal,
     attention: AttentionTraits { output_bias: Presence::Optional, ..PLAIN_ATTENTION },
     experts: Presence::Optional,

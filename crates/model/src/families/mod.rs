@@ -2,20 +2,37 @@
 //!
 //! The forward pass reads this data and never asks for a family's name.
 
+mod afmoe;
+mod arctic;
 mod bailing;
+mod cohere2moe;
+mod dbrx;
+mod deepseek;
 mod deepseek2;
 mod dots1;
 mod ernie;
+mod exaone;
 mod gemma3;
 mod glm4moe;
 mod gpt_oss;
 mod granite;
+mod grok;
 mod hunyuan;
+mod laguna;
 mod lfm2;
 mod llama;
+mod maple;
+mod mellum;
+mod mimo2;
+mod minicpm;
 mod minimax;
+mod mistral3;
 mod olmoe;
+mod phi;
 mod qwen;
+mod smallthinker;
+mod spark;
+mod vision;
 
 use crate::config::Config;
 use crate::error::ModelError;
@@ -24,13 +41,22 @@ use crate::keys::Keys;
 /// Which values of a head a rotation pairs up.
 pub use adit_kernels::RopeStyle;
 
-/// The non-linearity between a feed-forward block's gate and its product with `up`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The non-linearity between a feed-forward block's gate and its product with `up`; without a gate, that of
+/// `up` alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `x * sigmoid(x)`
     Silu,
     /// The tanh approximation of GELU.
     GeluTanh,
+    /// `max(x, 0)`
+    Relu,
+    /// `max(x, 0)^2`
+    ReluSquared,
+    /// `silu(min(gate, limit)) * u`, `u` being `up` between `-limit` and `limit`.
+    SwigluClamp(f32),
+    /// `min(silu(gate), limit) * u`, the limit of the gate standing behind its activation.
+    SiluClamp(f32),
     /// gpt-oss: `g / (1 + exp(-1.702 g)) * (u + 1)`, both limited to 7.
     SwigluOai,
 }
@@ -38,8 +64,10 @@ pub enum Activation {
 /// How hidden states are normalised before blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormKind {
-    /// `x / rms(x) * weight`
+    /// `x / rms(x) * weight`, plus a bias where there is one
     Rms,
+    /// `(x - mean(x)) / deviation(x) * weight`, plus a bias where there is one
+    Layer,
 }
 
 impl NormKind {
@@ -47,8 +75,45 @@ impl NormKind {
     pub(crate) fn epsilon_key(self) -> &'static str {
         match self {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
+            NormKind::Layer => "attention.layer_norm_epsilon",
         }
     }
+}
+
+/// The states that a block begins from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockInput {
+    /// The residual stream as it is then.
+    Hidden,
+    /// The residual stream before the layer's mixer.
+    Layer,
+}
+
+/// What a router's matrix multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouterInput {
+    /// What the experts see.
+    Block,
+    /// The residual stream before the layer's mixer, as it is (SmallThinker).
+    Layer,
+}
+
+/// Where the gate of a feed-forward block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatePlace {
+    /// In a tensor of its own.
+    Own,
+    /// In the first half of the rows of `ffn_up`.
+    InUp,
+    /// There is none.
+    Nowhere,
+}
+
+/// What a gate's logits become before they are factors on what was attended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateFunction {
+    Sigmoid,
+    Softplus,
 }
 
 /// What a router's logits become before experts are picked by them.
@@ -58,6 +123,8 @@ pub enum Gating {
     Sigmoid,
     /// Picked by logits; the weights are the softmax of the picked ones.
     SoftmaxOfPicked,
+    /// Picked by logits; the weights are their sigmoids (Llama 4).
+    SigmoidOfPicked,
     /// `sqrt(ln(1 + exp(x)))`
     SqrtSoftplus,
 }
@@ -98,6 +165,8 @@ pub enum Presence {
 pub struct AttentionTraits {
     /// Biases on the query, key and value projections.
     pub qkv_bias: Presence,
+    /// Whether factors on them (`.scale` tensors) apply.
+    pub qkv_scales: bool,
     /// A bias on the output projection.
     pub output_bias: Presence,
     /// RMS norms of queries and keys: of each head, or of all heads together where the file's norm is as
@@ -107,15 +176,21 @@ pub struct AttentionTraits {
     pub norm_after_rope: bool,
     /// A logit for each head that takes part in the softmax and has no value.
     pub sinks: Presence,
+    /// A gate on what was attended, for each head or each of its values (`attn_gate`).
+    pub gate: Presence,
+    pub gate_function: GateFunction,
 }
 
 /// Projections, biases on them where the file has such, and a rotation.
 pub const PLAIN_ATTENTION: AttentionTraits = AttentionTraits {
     qkv_bias: Presence::Optional,
+    qkv_scales: true,
     output_bias: Presence::Never,
     qk_norm: Presence::Never,
     norm_after_rope: false,
     sinks: Presence::Never,
+    gate: Presence::Never,
+    gate_function: GateFunction::Sigmoid,
 };
 
 /// How a family picks experts, and what they are made of.
@@ -123,6 +198,11 @@ pub const PLAIN_ATTENTION: AttentionTraits = AttentionTraits {
 pub struct RouterTraits {
     /// Where the file does not say it.
     pub gating: Gating,
+    /// Whether the file may say it; elsewhere a file that says something else is refused.
+    pub gating_varies: bool,
+    pub input: RouterInput,
+    /// Whether an expert's weight is a factor on its input instead of its output.
+    pub weighs_input: bool,
     pub normalise: Normalise,
     /// A bias on the router's logits.
     pub bias: Presence,
@@ -130,6 +210,10 @@ pub struct RouterTraits {
     pub correction: Presence,
     /// Whether there may be an expert that every token uses.
     pub shared: bool,
+    /// What the names of that expert's tensors end in.
+    pub shared_suffix: &'static str,
+    /// A norm of its own before that expert, which then sees the residual stream (`shared_norm`).
+    pub shared_norm: Option<&'static str>,
     /// A gate on that expert's output: the sigmoid of a product with the block's input.
     pub shared_gate: Presence,
     /// Biases of the experts' own matrices.
@@ -139,10 +223,15 @@ pub struct RouterTraits {
 /// Softmax, weights that sum to 1, no biases, no shared expert.
 pub const PLAIN_ROUTER: RouterTraits = RouterTraits {
     gating: Gating::Softmax,
+    gating_varies: true,
+    input: RouterInput::Block,
+    weighs_input: false,
     normalise: Normalise::Always,
     bias: Presence::Never,
     correction: Presence::Never,
     shared: false,
+    shared_suffix: "_shexp",
+    shared_norm: None,
     shared_gate: Presence::Never,
     expert_bias: Presence::Never,
 };
@@ -153,7 +242,9 @@ pub struct Family {
     /// `general.architecture` in the file, and the prefix of its keys.
     pub architecture: &'static str,
     pub rope_style: RopeStyle,
-    pub norm: NormKind,
+    /// Which of these norms the file has, tells the key of its epsilon.
+    pub norm: &'static [NormKind],
+    pub norm_bias: Presence,
     pub activation: Activation,
     pub attention: AttentionTraits,
     pub router: RouterTraits,
@@ -163,17 +254,29 @@ pub struct Family {
     pub experts: Presence,
     /// Whether the file may say that the first layers have no experts.
     pub leading_dense: bool,
+    /// Whether those layers are routed that have a router, whatever the file says of leading ones. A dense
+    /// block that they have too is not used.
+    pub routed_by_tensors: bool,
+    pub feed_forward_input: BlockInput,
+    pub gate_place: GatePlace,
     /// Biases on the dense feed-forward block.
     pub feed_forward_bias: Presence,
     /// Whether factors on the products of feed-forward blocks (`.scale` tensors, of some quantisers) apply,
     /// as in llama.cpp they do in some families only.
     pub feed_forward_scales: bool,
-    /// Name of the norm before the feed-forward block.
-    pub feed_forward_norm: &'static str,
+    /// Names of the norms before attention and before the feed-forward block, if there are such; they may be
+    /// the same.
+    pub mixer_norm: Option<&'static str>,
+    pub feed_forward_norm: Option<&'static str>,
     /// Name of the norm before the output matrix.
     pub output_norm: &'static str,
     /// RMS norms after attention and after the feed-forward block, before each residual sum.
     pub post_norms: Presence,
+    pub post_mixer_norm: &'static str,
+    /// One of these.
+    pub post_feed_forward_norm: &'static [&'static str],
+    /// A bias on the logits.
+    pub logit_bias: Presence,
     /// Tensors, of the model or of a layer, that files may have and that are not used for generating text.
     pub left_out: &'static [&'static str],
     /// Reads what only this family has.
@@ -184,51 +287,86 @@ pub struct Family {
 pub const PLAIN: Family = Family {
     architecture: "",
     rope_style: RopeStyle::Neox,
-    norm: NormKind::Rms,
+    norm: &[NormKind::Rms],
+    norm_bias: Presence::Never,
     activation: Activation::Silu,
     attention: PLAIN_ATTENTION,
     router: PLAIN_ROUTER,
     yarn_log_multiplier: false,
     experts: Presence::Never,
     leading_dense: false,
+    routed_by_tensors: false,
+    feed_forward_input: BlockInput::Hidden,
+    gate_place: GatePlace::Own,
     feed_forward_bias: Presence::Never,
     feed_forward_scales: false,
-    feed_forward_norm: "ffn_norm",
+    mixer_norm: Some("attn_norm"),
+    feed_forward_norm: Some("ffn_norm"),
     output_norm: "output_norm",
     post_norms: Presence::Never,
+    post_mixer_norm: "post_attention_norm",
+    post_feed_forward_norm: &["post_ffw_norm"],
+    logit_bias: Presence::Optional,
     left_out: &[],
     details: no_details,
 };
 
 static FAMILIES: &[&Family] = &[
+    &afmoe::AFMOE,
+    &arctic::ARCTIC,
+    &bailing::BAILINGMOE,
     &bailing::BAILINGMOE2,
+    &cohere2moe::COHERE2MOE,
+    &dbrx::DBRX,
     &deepseek2::DEEPSEEK2,
     &deepseek2::DEEPSEEK32,
     &deepseek2::GLM_DSA,
     &deepseek2::MISTRAL4,
+    &deepseek::DEEPSEEK,
     &dots1::DOTS1,
     &ernie::ERNIE4_5_MOE,
+    &exaone::EXAONE_MOE,
     &gemma3::GEMMA3,
     &glm4moe::GLM4MOE,
     &gpt_oss::GPT_OSS,
     &granite::GRANITE,
     &granite::GRANITEMOE,
+    &grok::GROK,
     &hunyuan::HUNYUAN_MOE,
+    &hunyuan::HY_V3,
+    &laguna::LAGUNA,
     &lfm2::LFM2,
     &lfm2::LFM2MOE,
     &llama::LLAMA,
+    &maple::MAPLE,
+    &mellum::MELLUM,
+    &mimo2::MIMO2,
+    &minicpm::MINICPM,
     &minimax::MINIMAX_M2,
+    &mistral3::MISTRAL3,
     &olmoe::OLMOE,
+    &phi::PHI3,
+    &phi::PHIMOE,
     &qwen::QWEN2,
     &qwen::QWEN2MOE,
     &qwen::QWEN3,
     &qwen::QWEN3MOE,
+    &smallthinker::SMALLTHINKER,
+    &spark::SPARK2_5,
+    &vision::QWEN2VL,
+    &vision::QWEN3VL,
+    &vision::QWEN3VLMOE,
 ];
 
 impl Family {
     /// Every architecture that adit knows.
     pub fn architectures() -> impl Iterator<Item = &'static str> {
         FAMILIES.iter().map(|family| family.architecture)
+    }
+
+    /// Whether any block begins from the residual stream before the layer's mixer.
+    pub(crate) fn keeps_layer_input(&self) -> bool {
+        self.feed_forward_input == BlockInput::Layer || self.router.input == RouterInput::Layer
     }
 
     pub(crate) fn find(file: &str, architecture: &str) -> Result<&'static Family, ModelError> {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use adit_format::{Gguf, TensorInfo, TensorType};
 use adit_pager::{Extent, Group};
 
-use super::{Derived, Projection, Tensor, Vector};
+use super::{Derived, Norm, Projection, Tensor, Vector};
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::families::Presence;
@@ -86,25 +86,13 @@ impl<'a> Binder<'a> {
         cols: usize,
         bias: Presence,
     ) -> Result<[Projection; N], ModelError> {
-        let whole = match self.gguf.tensor(&format!("{stacked}.weight")) {
-            None => None,
-            Some(_) => {
-                let rows = parts.iter().map(|(_, rows)| rows).sum();
-                Some(self.projection(stacked, rows, cols, bias)?)
-            }
-        };
-        let mut first = 0;
+        if self.gguf.tensor(&format!("{stacked}.weight")).is_some() {
+            let rows = parts.map(|(_, rows)| rows);
+            return Ok(self.projection(stacked, rows.iter().sum(), cols, bias)?.split(rows));
+        }
         let mut bound = Vec::with_capacity(N);
         for (stem, rows) in parts {
-            bound.push(match whole {
-                None => self.projection(stem, rows, cols, bias)?,
-                Some(Projection { weight, scale, bias }) => Projection {
-                    weight: Tensor { rows, first_row: first, ..weight },
-                    scale,
-                    bias: bias.map(|bias| Vector { len: rows, first, ..bias }),
-                },
-            });
-            first += rows;
+            bound.push(self.projection(stem, rows, cols, bias)?);
         }
         Ok(bound.try_into().expect("as many as there are parts"))
     }
@@ -127,6 +115,14 @@ impl<'a> Binder<'a> {
         self.must_be_floats(info)?;
         let handle = self.resident(info);
         Ok(Vector { len: dims.iter().product(), handle, first: 0 })
+    }
+
+    /// A norm of the residual stream.
+    pub fn norm(&mut self, stem: &str) -> Result<Norm, ModelError> {
+        let width = self.config.width;
+        let weight = self.vector(&format!("{stem}.weight"), width)?;
+        let bias = self.optional_vector(self.config.family.norm_bias, &format!("{stem}.bias"), width)?;
+        Ok(Norm { weight, bias })
     }
 
     pub fn optional_vector(

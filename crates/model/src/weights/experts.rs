@@ -17,7 +17,20 @@ impl Binder<'_> {
         let at = |part: &str| format!("blk.{layer}.{part}");
         let router = self.matrix(&at("ffn_gate_inp.weight"), count, width)?;
         let router_bias = self.optional_vector(traits.bias, &at("ffn_gate_inp.bias"), count)?;
-        let correction = self.optional_vector(traits.correction, &at("exp_probs_b.bias"), count)?;
+        // Converters of one family leave the suffix off.
+        let bare = at("exp_probs_b");
+        let correction = match self.gguf.tensor(&bare) {
+            Some(_) => bare,
+            None => at("exp_probs_b.bias"),
+        };
+        let correction = self.optional_vector(traits.correction, &correction, count)?;
+        if config.family.routed_by_tensors {
+            for role in ["gate", "up", "down"] {
+                for part in ["weight", "scale", "input_scale"] {
+                    self.leave_out(&at(&format!("ffn_{role}.{part}")));
+                }
+            }
+        }
         let mut parts = Vec::new();
         let fused = self.gguf.tensor(&at("ffn_gate_up_exps.weight")).is_some();
         let (gate, up) = if fused {
@@ -41,14 +54,16 @@ impl Binder<'_> {
 
     fn shared_expert(&mut self, layer: usize, inner: usize) -> Result<SharedExpert, ModelError> {
         let width = self.config.width;
+        let traits = &self.config.family.router;
         let name = format!("blk.{layer}.ffn_gate_inp_shexp.weight");
-        let has_gate = match self.config.family.router.shared_gate {
+        let has_gate = match traits.shared_gate {
             Presence::Never => false,
             Presence::Optional => self.gguf.tensor(&name).is_some(),
             Presence::Always => true,
         };
         let gate = if has_gate { Some(self.matrix(&name, 1, width)?) } else { None };
-        Ok(SharedExpert { block: self.dense(layer, "_shexp", inner)?, gate })
+        let norm = traits.shared_norm.map(|name| self.norm(&format!("blk.{layer}.{name}"))).transpose()?;
+        Ok(SharedExpert { block: self.dense(layer, traits.shared_suffix, inner)?, gate, norm })
     }
 
     /// One matrix of every expert, with what goes with it.
