@@ -55,6 +55,11 @@ pub enum ModelError {
     AdapterShape { rank: usize, rank_max: usize, found: [usize; 2], expected: [usize; 2] },
     #[error("layer {layer} has no latent attention whose up-projection could be adapted")]
     NoUpProjection { layer: usize },
+    #[error(
+        "what the model says at position {position} is no number: weights in its file are damaged, or one of \
+         its values is beyond what can be computed; compare the file's digest with that of its source"
+    )]
+    NotANumber { position: usize },
     #[error("token {token} at row {row} is outside the vocabulary of {vocabulary} tokens")]
     BadToken { row: usize, token: u32, vocabulary: usize },
     #[error(

@@ -75,8 +75,7 @@ impl Pass<'_> {
                 self.scouts.learn(index, self.scratch, rows, count);
             }
         }
-        self.head(rows, count, on_logits);
-        Ok(())
+        self.head(rows, count, on_logits)
     }
 
     /// Moves the hidden states of the rows that want logits to the front, in order; returns their number.
@@ -181,8 +180,14 @@ impl Pass<'_> {
         });
     }
 
-    /// Logits of the `count` rows that want them, whose hidden states stand at the front.
-    fn head(&mut self, rows: &[Row], count: usize, on_logits: &mut dyn FnMut(usize, &[f32])) {
+    /// Logits of the `count` rows that want them, whose hidden states stand at the front. Error when one is no
+    /// number: nobody could choose by it.
+    fn head(
+        &mut self,
+        rows: &[Row],
+        count: usize,
+        on_logits: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), ModelError> {
         let Pass { config, linear, scratch, weights, .. } = self;
         let vocabulary = config.vocabulary;
         let mut wanted = rows.iter().enumerate().filter(|(_, row)| row.wants_logits).map(|(index, _)| index);
@@ -201,9 +206,14 @@ impl Pass<'_> {
                 });
             }
             for (row, logits) in wanted.by_ref().zip(scratch.logits.chunks_exact(vocabulary)).take(len) {
+                // Without a way out of the loop, it takes many at a time.
+                if logits.iter().fold(false, |found, logit| found | logit.is_nan()) {
+                    return Err(ModelError::NotANumber { position: rows[row].position });
+                }
                 on_logits(row, logits);
             }
         }
+        Ok(())
     }
 }
 

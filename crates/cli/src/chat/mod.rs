@@ -12,7 +12,7 @@ mod screen;
 use std::path::Path;
 
 use adit_engine::{Engine, EngineError, Event, Finish, Flow, SamplerOptions};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use crate::heat;
 use crate::interrupt;
@@ -45,7 +45,8 @@ pub struct Manner {
     pub tokens_max: usize,
 }
 
-/// Talks until the person leaves.
+/// Talks until the person leaves. Error at the end when none of the questions that a pipe gave was answered:
+/// a person would have seen it.
 pub fn talk(
     engine: &mut Engine,
     chat: &mut Conversation,
@@ -57,9 +58,14 @@ pub fn talk(
     if input.is_terminal() {
         note("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves");
     }
+    let (mut asked, mut failed) = (0, 0);
+    let left = |asked: usize, failed: usize, is_terminal: bool| match failed == asked && !is_terminal {
+        true if asked > 0 => Err(anyhow!("{failed} of {asked} questions were not answered, see above")),
+        _ => Ok(()),
+    };
     loop {
         let message = match heat::meanwhile(engine, || input.read())? {
-            Line::End => return Ok(()),
+            Line::End => return left(asked, failed, input.is_terminal()),
             Line::Nothing => continue,
             Line::Interrupted => {
                 note("(/bye or Ctrl-D leaves)");
@@ -67,7 +73,7 @@ pub fn talk(
             }
             Line::Command(name, argument) => {
                 match command(&name, &argument, engine, chat, &mut input) {
-                    Ok(Then::Leave) => return Ok(()),
+                    Ok(Then::Leave) => return left(asked, failed, input.is_terminal()),
                     Ok(Then::GoOn) => {}
                     // A slip in a command must not cost the conversation.
                     Err(error) if error.is::<OutputClosed>() => return Err(error),
@@ -78,12 +84,14 @@ pub fn talk(
             Line::Message(text) => text,
         };
         chat.ask(message);
+        asked += 1;
         match answer(engine, chat, &manner, screen) {
             Ok(Finish::ContextFull) => note(&format!("(the context is full{CLEAR_HINT})")),
             Ok(_) => {}
             Err(error) => {
                 // What was asked is gone from the conversation; the next question may fit.
                 chat.take_back();
+                failed += 1;
                 let is_full = matches!(error.downcast_ref(), Some(EngineError::PromptTooLong { .. }));
                 note(&format!("{error:#}{}", if is_full { CLEAR_HINT } else { "" }));
             }

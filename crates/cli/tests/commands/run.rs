@@ -254,3 +254,19 @@ fn nonsense_is_wrong_usage() {
     let unread = home.run(&["run", "tiny.gguf", "-f", "missing.txt"]).failed(1);
     assert!(unread.contains("missing.txt"), "{unread}");
 }
+
+#[test]
+fn damaged_weights_end_in_an_error_and_not_in_an_empty_answer() {
+    let home = Home::new();
+    let model = Synth { tied: true, ..Synth::new(Family::Llama).of_type(adit_format::TensorType::F32) };
+    model.write(&home.path("tiny.gguf")).unwrap();
+    let mut bytes = fs::read(home.path("tiny.gguf")).unwrap();
+    // In the last layer's weights every value becomes a NaN.
+    let end = bytes.len() - 4096;
+    bytes[end - 40_000..end].fill(0xff);
+    fs::write(home.path("tiny.gguf"), bytes).unwrap();
+    let refused = home.run(&["run", "tiny.gguf", "-p", "Who?", "-n", "4"]).failed(1);
+    assert!(refused.contains("no number"), "{refused}");
+    let said = typed(&home, &["-n", "4"], &["Who?", "Why?"]).failed(1);
+    assert!(said.contains("2 of 2 questions were not answered"), "{said}");
+}
