@@ -180,8 +180,8 @@ impl Pass<'_> {
         });
     }
 
-    /// Logits of the `count` rows that want them, whose hidden states stand at the front. Error when one is no
-    /// number: nobody could choose by it.
+    /// Logits of the `count` rows that want them, whose hidden states stand at the front. Error when one is
+    /// no number: nobody could choose by it.
     fn head(
         &mut self,
         rows: &[Row],
