@@ -211,6 +211,17 @@ impl SpeculationArgs {
     }
 }
 
+/// A number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    let valid = |value: &f64| *value > 0.0 && *value <= 1e9;
+    text.parse().ok().filter(valid).ok_or_else(|| "a number above 0 is needed".to_owned())
+}
+
+/// What a disk reads in 10^9 bytes a second: `3.7`, or `3.7GB/s`.
+pub fn gb_per_s(text: &str) -> Result<f64, String> {
+    positive(text.strip_suffix("GB/s").unwrap_or(text).trim_end())
+}
+
 fn scouts(text: &str) -> Result<ScoutSet, String> {
     match text {
         "all" => return Ok(ScoutSet::ALL),

@@ -177,6 +177,11 @@ impl LatentConfig {
     pub fn output_width(&self) -> usize {
         self.attention.heads * self.value_dim
     }
+
+    /// Values that would be stored of a position if each head had a key and a value of its own.
+    pub fn full_heads_values(&self) -> usize {
+        self.query_width() + self.output_width()
+    }
 }
 
 /// The part of a layer in which positions see each other.

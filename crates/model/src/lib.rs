@@ -29,13 +29,13 @@ mod weights;
 
 pub use adit_kernels::{KV_BLOCK, KvFormat};
 pub use adit_pager::{HintAccount, IoKind, IoOptions, PagerStats, SimConfig};
-pub use config::{Config, Experts};
+pub use config::{Config, Experts, MixerConfig};
 pub use error::{ModelError, PinError};
 pub use families::Family;
 pub use forward::Row;
 pub use guard::GuardStats;
 pub use model::{Blueprint, ExpertLayer, ExpertPlace, FileHeader, Heat, Model, StepStats, THREADS_MAX};
 pub use observe::{Observer, Routing};
-pub use plan::{BudgetSource, Bytes, Division, FileSizes, Plan, PlanError, Request, Term};
+pub use plan::{BudgetSource, Bytes, Division, FileSizes, Place, Plan, PlanError, Request, Term};
 pub use scout::{Scout, ScoutReport, ScoutSet};
 pub use weights::{FeedForward, Weights};

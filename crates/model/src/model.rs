@@ -20,7 +20,7 @@ use crate::linear::{Linear, Resident};
 use crate::memory::Memory;
 use crate::mirrors;
 use crate::observe::Observer;
-use crate::plan::{FileSizes, Plan, Request};
+use crate::plan::{FileSizes, Place, Plan, Request};
 use crate::scout::{Scout, ScoutReport, Scouts};
 use crate::scratch::Scratch;
 use crate::up_projection::UpProjectionAdapter;
@@ -61,8 +61,13 @@ impl Blueprint {
         Ok(Blueprint { gguf, config, weights, files })
     }
 
-    /// The memory sum for this request.
+    /// The memory sum for this request, within what this machine has.
     pub fn plan(&self, request: &Request) -> Result<Plan, ModelError> {
+        self.plan_for(request, Place::Here)
+    }
+
+    /// The memory sum for this request.
+    pub fn plan_for(&self, request: &Request, place: Place) -> Result<Plan, ModelError> {
         if let Some([head_dim, value_dim]) = self.config.kv_not_in_runs_of(request.kv.block_len()) {
             return Err(ModelError::KvFormat { format: "q8_0", head_dim, value_dim });
         }
@@ -78,7 +83,7 @@ impl Blueprint {
             // A bound: tables for as many slots as there are experts.
             overhead_bytes: Pager::overhead_bytes(files, groups, self.weights.experts()),
         };
-        Ok(Plan::make(&self.config, &self.weights, sizes, request)?)
+        Ok(Plan::make(&self.config, &self.weights, sizes, request, place)?)
     }
 
     /// Bytes before the first tensor of all files. (Padding between tensors takes no memory.)

@@ -37,6 +37,15 @@ const UNASKED_SHARE_PERCENT: u64 = 85;
 /// process without showing it as resident: page tables, the ring, page cache of files being opened.
 const ASKED_SHARE_PERCENT: u64 = 96;
 
+/// Where the model shall run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine, which may have less than is asked for.
+    Here,
+    /// On one that has what is asked for.
+    Anywhere,
+}
+
 /// What the user asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -74,17 +83,26 @@ pub enum BudgetSource {
     Asked,
     /// Less than was asked for, because the machine or its control group has no more.
     Cut,
+    /// As asked for, although this machine has only so many bytes.
+    Elsewhere {
+        here: u64,
+    },
     /// Nobody asked: everything resident, or what is available.
     Available,
 }
 
 impl fmt::Display for BudgetSource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            BudgetSource::Asked => "given with --memory",
-            BudgetSource::Cut => "less than --memory: the machine or its control group has no more",
-            BudgetSource::Available => "what fits without swapping",
-        })
+        match self {
+            BudgetSource::Asked => out.write_str("given with --memory"),
+            BudgetSource::Cut => {
+                out.write_str("less than --memory: the machine or its control group has no more")
+            }
+            BudgetSource::Elsewhere { here } => {
+                write!(out, "given with --memory; here a run gets at most {}", Bytes(*here))
+            }
+            BudgetSource::Available => out.write_str("what fits without swapping"),
+        }
     }
 }
 
@@ -202,6 +220,7 @@ impl Plan {
         weights: &Weights,
         sizes: FileSizes,
         request: &Request,
+        place: Place,
     ) -> Result<Plan, PlanError> {
         let experts = weights.experts();
         let used = config.experts.as_ref().map_or(0, |experts| experts.used);
@@ -215,7 +234,7 @@ impl Plan {
             Needs { config, weights, request, fixed_bytes, slot_bytes: sizes.slot_bytes, experts, used };
         let everything = needs.total(needs.scratch(request.chunk.unwrap_or(CHUNK_MAX)), experts);
         let with_snapshots = everything + states.snapshot_bytes(SNAPSHOTS_MAX);
-        let (budget, budget_source) = budget(request.memory, program, with_snapshots);
+        let (budget, budget_source) = budget(request.memory, program, with_snapshots, place);
         states.snapshots = snapshots(budget, needs.least(), everything, states.snapshot_bytes(1));
         if states.snapshots > 0 {
             let reason = format!("{} a lane: where a conversation goes on from", states.snapshots);
@@ -263,7 +282,7 @@ impl Plan {
 }
 
 /// What may be used, of a process that has taken `program` bytes and could use `everything`.
-fn budget(asked: Option<u64>, program: u64, everything: u64) -> (u64, BudgetSource) {
+fn budget(asked: Option<u64>, program: u64, everything: u64, place: Place) -> (u64, BudgetSource) {
     // What the process has already taken is part of the budget, and no longer available.
     let room = |percent| {
         let available = machine::available_bytes();
@@ -271,7 +290,10 @@ fn budget(asked: Option<u64>, program: u64, everything: u64) -> (u64, BudgetSour
     };
     match asked {
         Some(asked) if asked <= room(ASKED_SHARE_PERCENT) => (asked, BudgetSource::Asked),
-        Some(_) => (room(ASKED_SHARE_PERCENT), BudgetSource::Cut),
+        Some(asked) => match (place, room(ASKED_SHARE_PERCENT)) {
+            (Place::Here, here) => (here, BudgetSource::Cut),
+            (Place::Anywhere, here) => (asked, BudgetSource::Elsewhere { here }),
+        },
         None => (everything.min(room(UNASKED_SHARE_PERCENT)), BudgetSource::Available),
     }
 }

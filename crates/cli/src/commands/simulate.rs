@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use crate::args::{gb_per_s, positive};
 use crate::failure::Usage;
 use crate::probes::{self, Known};
 use crate::simulation::{Curves, Kind, Memory, Trace, page};
@@ -63,7 +64,7 @@ pub struct Args {
 
     /// What the disk reads, in GB (10^9 bytes) a second [default: as `adit probe` measured the disk of this
     /// machine, the one that holds the trace if there are several; else 1.0]
-    #[arg(long, value_name = "GB/s", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "GB/s", value_parser = gb_per_s, allow_negative_numbers = true)]
     disk: Option<f64>,
 
     /// Milliseconds that a token takes with everything in memory [default: as the trace measured]
@@ -92,11 +93,6 @@ enum Format {
 fn share(text: &str) -> Result<f64, String> {
     let valid = |share: &f64| *share > 0.0 && *share <= 1.0;
     text.parse().ok().filter(valid).ok_or_else(|| "a share is a number above 0, up to 1".to_owned())
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    let valid = |value: &f64| *value > 0.0 && *value <= 1e9;
-    text.parse().ok().filter(valid).ok_or_else(|| "a number above 0 is needed".to_owned())
 }
 
 pub fn run(args: Args) -> Result<()> {
