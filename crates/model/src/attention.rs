@@ -60,6 +60,12 @@ impl Pass<'_> {
             let value = &mut scratch.value[..count * config.value_width()];
             linear.pool.rows(value, config.value_width(), |_, value| clamp(value, -limit, limit));
         }
+        if config.value_norm {
+            let value = &mut scratch.value[..count * config.value_width()];
+            linear.pool.rows(value, config.value_width(), |_, value| {
+                rms_scale_heads(value, config.value_dim, epsilon);
+            });
+        }
         for (values, row_len, norm) in sides {
             let norm = linear.optional_vector(norm);
             linear.pool.rows(&mut values[..count * row_len], row_len, |row, heads| {

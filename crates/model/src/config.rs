@@ -90,6 +90,8 @@ pub struct AttentionConfig {
     pub clamp: Option<f32>,
     /// Whether heads of queries and keys are divided by their root mean square behind the rotation.
     pub rms_after_rope: bool,
+    /// Whether heads of values are divided by their root mean square.
+    pub value_norm: bool,
     /// Factor on the output.
     pub output_scale: f32,
     /// Attend to this many latest positions only.
@@ -437,6 +439,7 @@ fn attentions(keys: &Keys<'_>, width: usize, layers: usize) -> Result<Vec<Attent
         scale: 1.0 / (head_dim as f32).sqrt(),
         clamp: None,
         rms_after_rope: false,
+        value_norm: false,
         output_scale: 1.0,
         window: None,
         soft_cap: None,

@@ -160,6 +160,12 @@ impl Pass<'_> {
             }
         }
         self.add_block(layer.post_feed_forward_norm, count);
+        if let Some(factor) = layer.scale {
+            let Pass { config, linear, scratch, .. } = self;
+            let factor = linear.vector(factor)[0];
+            let hidden = &mut scratch.hidden[..count * config.width];
+            linear.pool.rows(hidden, config.width, |_, hidden| scale(hidden, factor));
+        }
         Ok(())
     }
 

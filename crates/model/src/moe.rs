@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use adit_format::TensorType;
-use adit_kernels::{Selection, add, add_scaled, scale, sigmoid};
+use adit_kernels::{Selection, add, add_scaled, rms_norm_in_place, scale, sigmoid};
 use adit_pager::{Pager, Parts, Ready, TOGETHER_MAX};
 
 use crate::config::{Config, Experts};
@@ -15,7 +15,7 @@ use crate::error::ModelError;
 use crate::families::{BlockInput, RouterInput};
 use crate::forward::{activate, dense};
 use crate::linear::{Linear, floats};
-use crate::norm::load_normed;
+use crate::norm::{load_normed, post_norm};
 use crate::observe::{Observer, Routing};
 use crate::router::Gate;
 use crate::scratch::Scratch;
@@ -36,6 +36,7 @@ pub(crate) fn feed_forward(
     let seen_by_router = match config.family.router.input {
         RouterInput::Block => source,
         RouterInput::Layer => BlockInput::Layer,
+        RouterInput::Scaled => BlockInput::Hidden,
     };
     router_logits(config, &linear, (whole, layer), (scratch, seen_by_router), count, &kinds);
     pick_experts(experts, Gate::new(experts, linear, layer), scratch, count);
@@ -64,7 +65,7 @@ pub(crate) fn feed_forward(
     if config.family.router.weighs_input {
         scratch.pick_weights[..count * experts.used].fill(1.0);
     }
-    combine(config, linear, scratch, experts, layer.shared.is_some(), count);
+    combine(config, linear, scratch, (experts, layer), count);
     if let Some(observer) = observer {
         observer.streamed(pager.wait_ns() - waited_ns);
     }
@@ -108,9 +109,15 @@ pub(crate) fn router_logits(
     let norm = match config.family.router.input {
         RouterInput::Block => (layer.feed_forward_norm, states),
         RouterInput::Layer => (None, states),
+        RouterInput::Scaled => (routed.router_norm, states),
     };
     load_normed(config, linear, norm, scratch, 0..count, kinds);
     linear.project(&scratch.input, count, [(routed.router.into(), &mut scratch.router)]);
+    if config.family.router.input == RouterInput::Scaled {
+        let factor = 1.0 / (config.width as f32).sqrt();
+        let logits = &mut scratch.router[..count * routed.router.rows];
+        linear.pool.rows(logits, routed.router.rows, |_, logits| scale(logits, factor));
+    }
 }
 
 /// Each row's experts in order of score, and their weights.
@@ -136,6 +143,9 @@ fn shared_expert(
     let Scratch { input, gate, up, inner, shared: out, shared_gates, .. } = scratch;
     let activation = config.layers[index].activation;
     dense(activation, linear, &shared.block, count, input, (gate, up, inner), out);
+    if let Some(norm) = shared.post_norm {
+        post_norm(config, &linear, norm, &mut out[..count * config.width]);
+    }
     let Some(weight) = shared.gate else { return };
     linear.project(input, count, [(weight.into(), shared_gates)]);
     sigmoid(&mut shared_gates[..count]);
@@ -329,11 +339,11 @@ fn combine(
     config: &Config,
     linear: Linear<'_>,
     scratch: &mut Scratch,
-    experts: &Experts,
-    has_shared: bool,
+    (experts, layer): (&Experts, &Routed),
     count: usize,
 ) {
-    let (width, used) = (config.width, experts.used);
+    let (width, used, epsilon) = (config.width, experts.used, config.norm_epsilon);
+    let norm = linear.optional_vector(layer.post_norm);
     let Scratch { normed, expert_outputs, pick_weights, places, shared, .. } = scratch;
     linear.pool.rows(&mut normed[..count * width], width, |row, out| {
         out.fill(0.0);
@@ -341,7 +351,10 @@ fn combine(
             let place = places[pick] as usize;
             add_scaled(out, &expert_outputs[place * width..(place + 1) * width], pick_weights[pick]);
         }
-        if has_shared {
+        if let Some(norm) = norm {
+            rms_norm_in_place(out, norm, epsilon);
+        }
+        if layer.shared.is_some() {
             add(out, &shared[row * width..(row + 1) * width]);
         }
         if experts.sum_scale != 1.0 {

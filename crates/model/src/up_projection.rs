@@ -99,6 +99,7 @@ mod tests {
             scale: 1.0,
             clamp: None,
             rms_after_rope: false,
+            value_norm: false,
             output_scale: 1.0,
             window: None,
             soft_cap: None,

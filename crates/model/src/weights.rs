@@ -243,6 +243,8 @@ pub struct SharedExpert {
     pub gate: Option<Tensor>,
     /// Where it does not see what the other experts see: its own norm of the residual stream.
     pub norm: Option<Norm>,
+    /// A norm of what it gives.
+    pub post_norm: Option<Vector>,
 }
 
 impl SharedExpert {
@@ -259,6 +261,8 @@ pub struct Routed {
     /// `experts` rows of `width`.
     pub router: Tensor,
     pub router_bias: Option<Vector>,
+    /// Where the router does not see what the experts see.
+    pub router_norm: Option<Norm>,
     /// Added to the scores that experts are picked by, not to their weights.
     pub correction: Option<Vector>,
     /// The pager group whose members are this layer's experts.
@@ -267,6 +271,8 @@ pub struct Routed {
     pub up: ExpertMatrix,
     pub down: ExpertMatrix,
     pub shared: Option<SharedExpert>,
+    /// A norm of what the routed experts give together.
+    pub post_norm: Option<Vector>,
 }
 
 impl Routed {
@@ -312,6 +318,8 @@ pub struct Layer {
     pub feed_forward_norm: Option<Norm>,
     pub feed_forward: FeedForward,
     pub post_feed_forward_norm: Option<Vector>,
+    /// One value: a factor on the residual stream behind the layer.
+    pub scale: Option<Vector>,
 }
 
 /// Rotation frequency factors that the file carries as tensors.
@@ -413,7 +421,11 @@ impl Binder<'_> {
         let LayerConfig { mixer, feed_forward, .. } = &config.layers[layer];
         let at = |part: &str| format!("blk.{layer}.{part}");
         let mixer_norm = family.mixer_norm.map(|name| self.norm(&at(name))).transpose()?;
-        let feed_forward_norm = match family.feed_forward_norm {
+        let feed_forward_norm = match feed_forward {
+            FeedForwardConfig::Dense { .. } => family.router.shared_norm.or(family.feed_forward_norm),
+            FeedForwardConfig::Routed => family.feed_forward_norm,
+        };
+        let feed_forward_norm = match feed_forward_norm {
             same if same == family.mixer_norm => mixer_norm,
             name => name.map(|name| self.norm(&at(name))).transpose()?,
         };
@@ -446,6 +458,7 @@ impl Binder<'_> {
                 let name = names.iter().find(|name| self.gguf.tensor(name).is_some()).unwrap_or(&names[0]);
                 self.optional_vector(family.post_norms, name, width)?
             },
+            scale: self.optional_vector(family.layer_scale, &at("layer_output_scale.weight"), 1)?,
         })
     }
 
@@ -453,17 +466,21 @@ impl Binder<'_> {
         let (width, traits) = (self.config.width, &self.config.family.attention);
         let (queries, keys, values) = (config.query_width(), config.key_width(), config.value_width());
         let at = |part: &str| format!("blk.{layer}.{part}");
-        let [query, key, value] = self
-            .stacked(
-                &at("attn_qkv"),
-                [(&at("attn_q"), queries), (&at("attn_k"), keys), (&at("attn_v"), values)],
-                width,
-                traits.qkv_bias,
-            )?
-            .map(|projection| Projection {
-                scale: projection.scale.filter(|_| traits.qkv_scales),
-                ..projection
-            });
+        let stems = ["attn_q", "attn_k", "attn_v"].map(at);
+        let parts = [(&*stems[0], queries), (&*stems[1], keys), (&*stems[2], values)];
+        let has = |stem: &str| self.gguf.tensor(&at(&format!("{stem}.weight"))).is_some();
+        let projections = match traits.keys_as_values && !has("attn_v") && !has("attn_qkv") {
+            true => {
+                let [query, key] =
+                    self.stacked(&at("attn_qkv"), [parts[0], parts[1]], width, traits.qkv_bias)?;
+                [query, key, key]
+            }
+            false => self.stacked(&at("attn_qkv"), parts, width, traits.qkv_bias)?,
+        };
+        let [query, key, value] = projections.map(|projection| Projection {
+            scale: projection.scale.filter(|_| traits.qkv_scales),
+            ..projection
+        });
         let head = config.head_dim;
         Ok(Attention {
             query,

@@ -13,6 +13,7 @@ mod dots1;
 mod ernie;
 mod exaone;
 mod gemma3;
+mod gemma4;
 mod glm4moe;
 mod gpt_oss;
 mod granite;
@@ -96,6 +97,9 @@ pub enum RouterInput {
     Block,
     /// The residual stream before the layer's mixer, as it is (SmallThinker).
     Layer,
+    /// The residual stream with a norm of its own, whose weights are `ffn_gate_inp.scale`, over the root of
+    /// its width (Gemma 4).
+    Scaled,
 }
 
 /// Where the gate of a feed-forward block is.
@@ -172,6 +176,8 @@ pub struct AttentionTraits {
     /// RMS norms of queries and keys: of each head, or of all heads together where the file's norm is as
     /// long as that.
     pub qk_norm: Presence,
+    /// Whether keys, before their norm, are the values too where the file has none.
+    pub keys_as_values: bool,
     /// Whether those norms come after the rotation instead of before.
     pub norm_after_rope: bool,
     /// A logit for each head that takes part in the softmax and has no value.
@@ -187,6 +193,7 @@ pub const PLAIN_ATTENTION: AttentionTraits = AttentionTraits {
     qkv_scales: true,
     output_bias: Presence::Never,
     qk_norm: Presence::Never,
+    keys_as_values: false,
     norm_after_rope: false,
     sinks: Presence::Never,
     gate: Presence::Never,
@@ -212,8 +219,12 @@ pub struct RouterTraits {
     pub shared: bool,
     /// What the names of that expert's tensors end in.
     pub shared_suffix: &'static str,
-    /// A norm of its own before that expert, which then sees the residual stream (`shared_norm`).
+    /// A norm of its own before that expert, which then sees the residual stream; layers without experts have
+    /// it too.
     pub shared_norm: Option<&'static str>,
+    /// RMS norms of what that expert gives, and of what the routed ones give together.
+    pub shared_post_norm: Option<&'static str>,
+    pub post_norm: Option<&'static str>,
     /// A gate on that expert's output: the sigmoid of a product with the block's input.
     pub shared_gate: Presence,
     /// Biases of the experts' own matrices.
@@ -232,6 +243,8 @@ pub const PLAIN_ROUTER: RouterTraits = RouterTraits {
     shared: false,
     shared_suffix: "_shexp",
     shared_norm: None,
+    shared_post_norm: None,
+    post_norm: None,
     shared_gate: Presence::Never,
     expert_bias: Presence::Never,
 };
@@ -275,6 +288,8 @@ pub struct Family {
     pub post_mixer_norm: &'static str,
     /// One of these.
     pub post_feed_forward_norm: &'static [&'static str],
+    /// A factor on the residual stream behind each layer (`layer_output_scale`).
+    pub layer_scale: Presence,
     /// A bias on the logits.
     pub logit_bias: Presence,
     /// Tensors, of the model or of a layer, that files may have and that are not used for generating text.
@@ -306,6 +321,7 @@ pub const PLAIN: Family = Family {
     post_norms: Presence::Never,
     post_mixer_norm: "post_attention_norm",
     post_feed_forward_norm: &["post_ffw_norm"],
+    layer_scale: Presence::Never,
     logit_bias: Presence::Optional,
     left_out: &[],
     details: no_details,
@@ -327,6 +343,7 @@ static FAMILIES: &[&Family] = &[
     &ernie::ERNIE4_5_MOE,
     &exaone::EXAONE_MOE,
     &gemma3::GEMMA3,
+    &gemma4::GEMMA4,
     &glm4moe::GLM4MOE,
     &gpt_oss::GPT_OSS,
     &granite::GRANITE,

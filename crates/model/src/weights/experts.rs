@@ -4,9 +4,9 @@ use adit_format::TensorType;
 use adit_pager::{Group, Part};
 
 use super::binder::{Binder, file_name};
-use super::{ExpertBias, ExpertMatrix, Routed, SharedExpert};
+use super::{ExpertBias, ExpertMatrix, Norm, Routed, SharedExpert, Vector};
 use crate::error::ModelError;
-use crate::families::Presence;
+use crate::families::{Presence, RouterInput};
 
 impl Binder<'_> {
     pub fn routed(&mut self, layer: usize) -> Result<Routed, ModelError> {
@@ -16,6 +16,12 @@ impl Binder<'_> {
         let (width, inner, count) = (config.width, experts.feed_forward, experts.count);
         let at = |part: &str| format!("blk.{layer}.{part}");
         let router = self.matrix(&at("ffn_gate_inp.weight"), count, width)?;
+        let router_norm = match traits.input {
+            RouterInput::Scaled => {
+                Some(Norm { weight: self.vector(&at("ffn_gate_inp.scale"), width)?, bias: None })
+            }
+            RouterInput::Block | RouterInput::Layer => None,
+        };
         let router_bias = self.optional_vector(traits.bias, &at("ffn_gate_inp.bias"), count)?;
         // Converters of one family leave the suffix off.
         let bare = at("exp_probs_b");
@@ -49,7 +55,8 @@ impl Binder<'_> {
             0 => None,
             shared => Some(self.shared_expert(layer, shared)?),
         };
-        Ok(Routed { router, router_bias, correction, group, gate, up, down, shared })
+        let post_norm = self.named_vector(layer, traits.post_norm)?;
+        Ok(Routed { router, router_bias, router_norm, correction, group, gate, up, down, shared, post_norm })
     }
 
     fn shared_expert(&mut self, layer: usize, inner: usize) -> Result<SharedExpert, ModelError> {
@@ -63,7 +70,14 @@ impl Binder<'_> {
         };
         let gate = if has_gate { Some(self.matrix(&name, 1, width)?) } else { None };
         let norm = traits.shared_norm.map(|name| self.norm(&format!("blk.{layer}.{name}"))).transpose()?;
-        Ok(SharedExpert { block: self.dense(layer, traits.shared_suffix, inner)?, gate, norm })
+        let post_norm = self.named_vector(layer, traits.shared_post_norm)?;
+        Ok(SharedExpert { block: self.dense(layer, traits.shared_suffix, inner)?, gate, norm, post_norm })
+    }
+
+    /// A vector of the model's width, where the family has a name for it.
+    fn named_vector(&mut self, layer: usize, name: Option<&str>) -> Result<Option<Vector>, ModelError> {
+        let width = self.config.width;
+        name.map(|name| self.vector(&format!("blk.{layer}.{name}.weight"), width)).transpose()
     }
 
     /// One matrix of every expert, with what goes with it.
