@@ -96,6 +96,8 @@ pub struct AttentionConfig {
     pub output_scale: f32,
     /// Attend to this many latest positions only.
     pub window: Option<usize>,
+    /// Attend to no positions before the last multiple of this one.
+    pub chunk: Option<usize>,
     /// `cap * tanh(score / cap)` on the scores.
     pub soft_cap: Option<f32>,
     /// Which of `Config::ropes` turns queries and keys; `None` for a layer without positions.
@@ -130,7 +132,7 @@ impl AttentionConfig {
             values: self.values,
             scale: self.scale,
             window: self.window,
-            chunk: None,
+            chunk: self.chunk,
             soft_cap: self.soft_cap,
         }
     }
@@ -442,6 +444,7 @@ fn attentions(keys: &Keys<'_>, width: usize, layers: usize) -> Result<Vec<Attent
         value_norm: false,
         output_scale: 1.0,
         window: None,
+        chunk: None,
         soft_cap: None,
         rope: Some(0),
         temperature: None,
@@ -452,9 +455,11 @@ fn attentions(keys: &Keys<'_>, width: usize, layers: usize) -> Result<Vec<Attent
 fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, ModelError> {
     let count = keys.size_or("expert_count", EXPERTS_MAX, 0)?;
     match family.experts {
-        Presence::Never if count > 0 => {
+        // A number alone, without a router, is nothing that could run otherwise.
+        Presence::Never if (keys.has_tensor)("blk.0.ffn_gate_inp.weight") => {
             return Err(keys.bad("expert_count", count, "0 or absent: this family has no experts"));
         }
+        Presence::Never => return Ok(None),
         Presence::Always if count == 0 => return Err(keys.missing("expert_count", EXPERTS_MAX)),
         _ if count == 0 => return Ok(None),
         _ => {}

@@ -102,6 +102,7 @@ mod tests {
             value_norm: false,
             output_scale: 1.0,
             window: None,
+            chunk: None,
             soft_cap: None,
             rope: None,
             temperature: None,

@@ -5,6 +5,13 @@ use crate::config::{Config, FeedForwardConfig};
 use crate::error::ModelError;
 use crate::keys::{Keys, LAYERS_MAX, WIDTH_MAX};
 
+pub static ERNIE4_5: Family = Family {
+    architecture: "ernie4_5",
+    rope_style: RopeStyle::Normal,
+    left_out: &["attn_output.bias"],
+    ..PLAIN
+};
+
 pub static ERNIE4_5_MOE: Family = Family {
     architecture: "ernie4_5-moe",
     rope_style: RopeStyle::Normal,

@@ -3,9 +3,10 @@
 //! The forward pass reads this data and never asks for a family's name.
 
 mod afmoe;
+mod arcee;
 mod arctic;
 mod bailing;
-mod cohere2moe;
+mod cohere;
 mod dbrx;
 mod deepseek;
 mod deepseek2;
@@ -19,9 +20,11 @@ mod gpt_oss;
 mod granite;
 mod grok;
 mod hunyuan;
+mod internlm2;
 mod laguna;
 mod lfm2;
 mod llama;
+mod llama4;
 mod maple;
 mod mellum;
 mod mimo2;
@@ -31,8 +34,11 @@ mod mistral3;
 mod olmoe;
 mod phi;
 mod qwen;
+mod seed_oss;
 mod smallthinker;
+mod smollm3;
 mod spark;
+mod starcoder2;
 mod vision;
 
 use crate::config::Config;
@@ -329,10 +335,13 @@ pub const PLAIN: Family = Family {
 
 static FAMILIES: &[&Family] = &[
     &afmoe::AFMOE,
+    &arcee::ARCEE,
     &arctic::ARCTIC,
     &bailing::BAILINGMOE,
     &bailing::BAILINGMOE2,
-    &cohere2moe::COHERE2MOE,
+    &cohere::COHERE2,
+    &cohere::COHERE2MOE,
+    &cohere::COMMAND_R,
     &dbrx::DBRX,
     &deepseek2::DEEPSEEK2,
     &deepseek2::DEEPSEEK32,
@@ -340,10 +349,16 @@ static FAMILIES: &[&Family] = &[
     &deepseek2::MISTRAL4,
     &deepseek::DEEPSEEK,
     &dots1::DOTS1,
+    &ernie::ERNIE4_5,
     &ernie::ERNIE4_5_MOE,
+    &exaone::EXAONE,
+    &exaone::EXAONE4,
     &exaone::EXAONE_MOE,
+    &gemma3::GEMMA,
+    &gemma3::GEMMA2,
     &gemma3::GEMMA3,
     &gemma4::GEMMA4,
+    &glm4moe::GLM4,
     &glm4moe::GLM4MOE,
     &gpt_oss::GPT_OSS,
     &granite::GRANITE,
@@ -351,9 +366,11 @@ static FAMILIES: &[&Family] = &[
     &grok::GROK,
     &hunyuan::HUNYUAN_MOE,
     &hunyuan::HY_V3,
+    &internlm2::INTERNLM2,
     &laguna::LAGUNA,
     &lfm2::LFM2,
     &lfm2::LFM2MOE,
+    &llama4::LLAMA4,
     &llama::LLAMA,
     &maple::MAPLE,
     &mellum::MELLUM,
@@ -361,15 +378,21 @@ static FAMILIES: &[&Family] = &[
     &minicpm::MINICPM,
     &minimax::MINIMAX_M2,
     &mistral3::MISTRAL3,
+    &olmoe::OLMO2,
     &olmoe::OLMOE,
     &phi::PHI3,
     &phi::PHIMOE,
+    &qwen::QWEN,
     &qwen::QWEN2,
     &qwen::QWEN2MOE,
     &qwen::QWEN3,
     &qwen::QWEN3MOE,
+    &seed_oss::SEED_OSS,
     &smallthinker::SMALLTHINKER,
+    &smollm3::SMOLLM3,
     &spark::SPARK2_5,
+    &starcoder2::STARCODER2,
+    &vision::PADDLEOCR,
     &vision::QWEN2VL,
     &vision::QWEN3VL,
     &vision::QWEN3VLMOE,

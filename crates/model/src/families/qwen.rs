@@ -3,11 +3,14 @@
 use super::{
     AttentionTraits, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits,
 };
-use crate::config::Config;
+use crate::config::{Config, FeedForwardConfig};
 use crate::error::ModelError;
 use crate::keys::Keys;
 
 const NORMED: AttentionTraits = AttentionTraits { qk_norm: Presence::Always, ..PLAIN_ATTENTION };
+
+/// The first Qwen: gate and up are half as wide as the file says.
+pub static QWEN: Family = Family { architecture: "qwen", details: half_as_wide, ..PLAIN };
 
 pub static QWEN2: Family = Family { architecture: "qwen2", ..PLAIN };
 
@@ -53,6 +56,15 @@ fn shared_as_wide_as_dense(keys: &Keys<'_>, config: &mut Config) -> Result<(), M
         }
         if named == 0 {
             experts.feed_forward = dense / experts.used;
+        }
+    }
+    Ok(())
+}
+
+fn half_as_wide(_: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    for layer in &mut config.layers {
+        if let FeedForwardConfig::Dense { inner } = &mut layer.feed_forward {
+            *inner /= 2;
         }
     }
     Ok(())

@@ -15,6 +15,14 @@ pub static QWEN2VL: Family = Family {
     ..PLAIN
 };
 
+/// PaddleOCR-VL.
+pub static PADDLEOCR: Family = Family {
+    architecture: "paddleocr",
+    attention: AttentionTraits { output_bias: Presence::Optional, ..PLAIN_ATTENTION },
+    details: sections_in_order,
+    ..PLAIN
+};
+
 pub static QWEN3VL: Family = Family {
     architecture: "qwen3vl",
     attention: AttentionTraits { qk_norm: Presence::Always, ..PLAIN_ATTENTION },

@@ -60,8 +60,8 @@ impl<'a> Binder<'a> {
         let bias = self.optional_vector(family.feed_forward_bias, &format!("{stem}.bias"), rows)?;
         // Nobody has said which of the two comes first: with a bias, a factor is an unknown tensor.
         let scale = match bias {
-            None => self.scale(stem, 1, family.feed_forward_scales)?,
-            Some(_) => None,
+            Some(_) if family.feed_forward_scales => None,
+            _ => self.scale(stem, 1, family.feed_forward_scales)?,
         };
         Ok(Projection { weight, scale, bias })
     }

@@ -1,5 +1,5 @@
-//! Command A with experts: attention and feed-forward block side by side, windows that turn, other layers
-//! without positions.
+//! Command R, R7B and A, and A with experts: attention and feed-forward block side by side; where there are
+//! windows, only layers with one have positions.
 
 use super::{
     BlockInput, Family, Gating, NormKind, Normalise, PLAIN, PLAIN_ROUTER, Presence, RopeStyle, RouterTraits,
@@ -7,6 +7,27 @@ use super::{
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::keys::{Keys, LAYERS_MAX, SlidingPattern};
+
+pub static COMMAND_R: Family = Family {
+    architecture: "command-r",
+    rope_style: RopeStyle::Normal,
+    norm: &[NormKind::Layer],
+    feed_forward_input: BlockInput::Layer,
+    feed_forward_norm: Some("attn_norm"),
+    details: scale_of_logits,
+    ..PLAIN
+};
+
+pub static COHERE2: Family = Family {
+    architecture: "cohere2",
+    rope_style: RopeStyle::Normal,
+    norm: &[NormKind::Layer],
+    feed_forward_input: BlockInput::Layer,
+    feed_forward_norm: Some("attn_norm"),
+    feed_forward_scales: true,
+    details: windows,
+    ..PLAIN
+};
 
 pub static COHERE2MOE: Family = Family {
     architecture: "cohere2moe",
@@ -27,11 +48,26 @@ pub static COHERE2MOE: Family = Family {
     ..PLAIN
 };
 
-/// The first of so many layers sees the whole context unless the file says otherwise.
+/// The last of so many layers, with experts the first, sees the whole context unless the file says otherwise.
 const WINDOW_PERIOD: usize = 4;
 
-fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+fn scale_of_logits(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     config.logit_scale = keys.factor("logit_scale")?.unwrap_or(1.0);
+    Ok(())
+}
+
+fn windows(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    scale_of_logits(keys, config)?;
+    let window = keys.size("attention.sliding_window", u32::MAX)?;
+    let slides = keys.slide(config, window, SlidingPattern::ButLast(WINDOW_PERIOD), Clone::clone)?;
+    for (attention, slides) in config.attentions().zip(slides) {
+        attention.rope = attention.rope.filter(|_| slides);
+    }
+    Ok(())
+}
+
+fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    scale_of_logits(keys, config)?;
     let window = keys.size("attention.sliding_window", u32::MAX)?;
     let slides = keys.slide(config, window, SlidingPattern::ButFirst(WINDOW_PERIOD), Clone::clone)?;
     let dense = keys.optional_size("leading_dense_block_count", LAYERS_MAX)?.unwrap_or(0);
