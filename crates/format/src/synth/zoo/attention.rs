@@ -5,18 +5,20 @@ use crate::synth::tensors::Content;
 use crate::{Array, Value};
 
 /// What most have: all layers alike but for the first few, which are dense.
-struct Body<'a> {
-    layers: u32,
-    dense: u32,
-    attention: &'a Attention,
-    experts: &'a Experts,
-    /// The norm before the feed-forward block.
-    second_norm: &'a str,
-    tied: bool,
+pub(super) struct Body<'a> {
+    pub layers: u32,
+    pub dense: u32,
+    pub attention: &'a Attention,
+    pub experts: &'a Experts,
+    /// The norm before the feed-forward block; empty for none.
+    pub second_norm: &'a str,
+    pub tied: bool,
+    /// What else a layer has.
+    pub more: fn(&mut Builder, u32),
 }
 
 impl Body<'_> {
-    fn build(&self, builder: &mut Builder) {
+    pub fn build(&self, builder: &mut Builder) {
         builder.attention_keys(self.attention);
         builder.expert_keys(self.experts);
         if self.dense > 0 {
@@ -32,7 +34,10 @@ impl Body<'_> {
         builder.layer(layer);
         builder.norm("attn_norm.weight", WIDTH);
         builder.attention(self.attention);
-        builder.norm(self.second_norm, WIDTH);
+        if !self.second_norm.is_empty() {
+            builder.norm(self.second_norm, WIDTH);
+        }
+        (self.more)(builder, layer);
         if layer < self.dense {
             builder.feed_forward(256);
         } else {
@@ -41,13 +46,14 @@ impl Body<'_> {
     }
 }
 
-const BODY: Body = Body {
+pub(super) const BODY: Body = Body {
     layers: 2,
     dense: 0,
     attention: &Attention::PLAIN,
     experts: &Experts::PLAIN,
     second_norm: "ffn_norm.weight",
     tied: false,
+    more: |_, _| {},
 };
 
 /// Mixtral.
@@ -91,7 +97,7 @@ pub(super) fn glm4moe(builder: &mut Builder) {
     let experts = &Experts { correction: true, shared: 128, ..Experts::PLAIN };
     let attention = &Attention { biases: true, norms: Norms::Head, ..Attention::PLAIN };
     let second_norm = "post_attention_norm.weight";
-    let body = Body { layers: 4, dense: 1, attention, experts, second_norm, tied: false };
+    let body = Body { layers: 4, dense: 1, attention, experts, second_norm, ..BODY };
     body.build(builder);
     builder.layer(3);
     builder.matrix("nextn.eh_proj.weight", &[2 * WIDTH, WIDTH], 1.0);
@@ -189,13 +195,13 @@ pub(super) fn gemma4(builder: &mut Builder) {
     let slides = |layer: u32| layer != 1;
     builder.start("gemma4", LAYERS);
     let windowed = Attention { kv_heads: 2, head_dim: 64, norms: Norms::Head, ..Attention::PLAIN };
-    let whole = Attention { kv_heads: 1, head_dim: 128, no_values: true, ..windowed };
+    let whole = Attention { kv_heads: 1, head_dim: 128, value_dim: 128, no_values: true, ..windowed };
     let of = |layer: u32| if slides(layer) { windowed } else { whole };
     let experts = Experts { fused: true, ..Experts::PLAIN };
     builder.number("attention.head_count", 4);
     let kv_heads: Vec<u32> = (0..LAYERS).map(|layer| of(layer).kv_heads as u32).collect();
     builder.numbers("attention.head_count_kv", &kv_heads);
-    builder.head_keys(whole.head_dim);
+    builder.head_keys(&whole);
     builder.number("attention.key_length_swa", windowed.head_dim as u32);
     builder.number("attention.value_length_swa", windowed.head_dim as u32);
     builder.number("rope.dimension_count", whole.head_dim as u32);

@@ -253,7 +253,7 @@ pub(super) fn nemotron_h_moe(builder: &mut Builder) {
     builder.start("nemotron_h_moe", 4);
     builder.number("attention.head_count", 4);
     builder.kv_heads(&kv_heads);
-    builder.head_keys(64);
+    builder.head_keys(&Attention::PLAIN);
     builder.float("attention.layer_norm_epsilon", 1e-6);
     builder.state_keys(INNER, STATE, SSM_HEADS, GROUPS);
     builder.numbers("feed_forward_length", &inner);

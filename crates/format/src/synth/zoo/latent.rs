@@ -70,8 +70,8 @@ impl Builder {
 }
 
 /// Three layers, the first of them dense.
-fn deepseek(builder: &mut Builder, latent: &Latent, experts: &Experts) {
-    builder.start("deepseek2", 3);
+fn deepseek(builder: &mut Builder, architecture: &'static str, latent: &Latent, experts: &Experts) {
+    builder.start(architecture, 3);
     builder.number("attention.head_count", HEADS as u32);
     builder.number("attention.head_count_kv", if latent.split { 1 } else { HEADS as u32 });
     builder.latent_keys(latent);
@@ -101,7 +101,7 @@ fn yarn(builder: &mut Builder, log_multiplier: f32) {
 /// V3: sigmoid gates, 2 of 4 groups, correction bias.
 pub(super) fn deepseek2(builder: &mut Builder) {
     let experts = Experts { count: 16, used: 3, correction: true, shared: 128, ..Experts::PLAIN };
-    deepseek(builder, &Latent::PLAIN, &experts);
+    deepseek(builder, "deepseek2", &Latent::PLAIN, &experts);
     builder.gating(Gating::Sigmoid, true, 2.5);
     builder.number("expert_group_count", 4);
     builder.number("expert_group_used_count", 2);
@@ -111,7 +111,7 @@ pub(super) fn deepseek2(builder: &mut Builder) {
 /// V2 Lite: softmax gates that do not sum to 1, two shared experts, queries without a latent.
 pub(super) fn deepseek2_lite(builder: &mut Builder) {
     let experts = Experts { shared: 256, ..Experts::PLAIN };
-    deepseek(builder, &Latent { query_rank: 0, rank: 256, ..Latent::PLAIN }, &experts);
+    deepseek(builder, "deepseek2", &Latent { query_rank: 0, rank: 256, ..Latent::PLAIN }, &experts);
     builder.gating(Gating::Softmax, false, 1.0);
     yarn(builder, 0.0707);
 }
@@ -119,13 +119,27 @@ pub(super) fn deepseek2_lite(builder: &mut Builder) {
 /// V2 as older converters wrote it: keys and values in one matrix, shares scaled by 16.
 pub(super) fn deepseek2_unsplit(builder: &mut Builder) {
     let experts = Experts { shared: 256, ..Experts::PLAIN };
-    deepseek(builder, &Latent { rank: 256, split: false, ..Latent::PLAIN }, &experts);
+    deepseek(builder, "deepseek2", &Latent { rank: 256, split: false, ..Latent::PLAIN }, &experts);
     builder.float("expert_weights_scale", 4.0);
     yarn(builder, 0.0707);
 }
 
 pub(super) fn deepseek2_unsplit_lite(builder: &mut Builder) {
     let experts = Experts { shared: 256, ..Experts::PLAIN };
-    deepseek(builder, &Latent { query_rank: 0, rank: 256, split: false, ..Latent::PLAIN }, &experts);
+    deepseek(
+        builder,
+        "deepseek2",
+        &Latent { query_rank: 0, rank: 256, split: false, ..Latent::PLAIN },
+        &experts,
+    );
     builder.float("expert_weights_scale", 1.0);
+}
+
+/// Queries grow with their position.
+pub(super) fn mistral4(builder: &mut Builder) {
+    deepseek(builder, "mistral4", &Latent::PLAIN, &Experts { shared: 128, ..Experts::PLAIN });
+    builder.gating(Gating::Softmax, true, 1.0);
+    builder.float("attention.temperature_scale", 0.1);
+    builder.number("attention.temperature_length", 16);
+    yarn(builder, 0.1);
 }

@@ -7,6 +7,7 @@ mod attention;
 mod hybrid;
 mod latent;
 mod parts;
+mod variety;
 
 use std::path::Path;
 
@@ -126,6 +127,50 @@ pub const ZOO: &[Animal] = &[
         "nemotron_h_moe",
         "Mamba-2, layers of one part, experts without gates",
         hybrid::nemotron_h_moe,
+    ),
+    animal("afmoe", "afmoe", "windows, gated attention, norms behind both blocks", variety::afmoe),
+    animal(
+        "exaone-moe",
+        "exaone-moe",
+        "windows, whole layers without rotation, correction bias",
+        variety::exaone_moe,
+    ),
+    animal(
+        "cohere2moe",
+        "cohere2moe",
+        "blocks side by side behind one norm, windows, tied",
+        variety::cohere2moe,
+    ),
+    animal("mellum", "mellum", "windows with a rotation of their own", variety::mellum),
+    animal(
+        "mimo2",
+        "mimo2",
+        "values narrower than keys, sinks and other heads in windowed layers",
+        variety::mimo2,
+    ),
+    animal(
+        "smallthinker",
+        "smallthinker",
+        "the router sees what attention sees, ReLU, layers without rotation",
+        variety::smallthinker,
+    ),
+    animal("laguna", "laguna", "heads that differ by layer, a gate for each, windows, YaRN", variety::laguna),
+    animal("arctic", "arctic", "a dense block before the experts", variety::arctic),
+    animal("dbrx", "dbrx", "clamped attention, norms that take the mean away", variety::dbrx),
+    animal("deepseek", "deepseek", "shares that do not sum to 1, two shared experts", variety::deepseek),
+    animal("bailingmoe", "bailingmoe", "shares that sum to 1, two shared experts", variety::bailingmoe),
+    animal("grok", "grok", "caps, a dense block beside the experts, norms behind both blocks", variety::grok),
+    animal("grovemoe", "grovemoe", "small experts that groups share", variety::grovemoe),
+    animal("hy_v3", "hy_v3", "correction bias, shared expert", variety::hy_v3),
+    animal("minicpm", "minicpm", "factors on all sums", variety::minicpm),
+    animal("phimoe", "phimoe", "norms with biases, biases everywhere", variety::phimoe),
+    animal("qwen3vlmoe", "qwen3vlmoe", "sections of the rotation", variety::qwen3vlmoe),
+    animal("llama4", "llama4", "experts in every other layer, attention in runs", variety::llama4),
+    animal(
+        "mistral4",
+        "mistral4",
+        "latent attention, queries that grow with their position",
+        latent::mistral4,
     ),
 ];
 

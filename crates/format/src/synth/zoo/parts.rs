@@ -1,6 +1,6 @@
 //! What models are put together from: keys, matrices, attention, experts. Knows no family.
 
-use super::VOCABULARY;
+pub use super::VOCABULARY;
 use crate::synth::tensors::{Content, LOGIT_SPREAD, Tensor};
 use crate::writer::TensorSpec;
 use crate::{Array, Metadata, TensorType, Value};
@@ -65,6 +65,18 @@ impl Builder {
         self.set("rope.scaling.type", Value::string("yarn"));
         self.float("rope.scaling.factor", factor);
         self.number("rope.scaling.original_context_length", 64);
+    }
+
+    /// Norms that take the mean away: another key for their epsilon.
+    pub fn layer_norms(&mut self) {
+        self.metadata.remove(&format!("{}.attention.layer_norm_rms_epsilon", self.architecture));
+        self.float("attention.layer_norm_epsilon", 1e-5);
+    }
+
+    /// A window of 16 in all but every `period`th layer.
+    pub fn windows(&mut self, period: u32) {
+        self.number("attention.sliding_window", 16);
+        self.number("attention.sliding_window_pattern", period);
     }
 
     /// What follows belongs to this layer.
@@ -134,6 +146,8 @@ pub(crate) struct Attention {
     pub heads: u64,
     pub kv_heads: u64,
     pub head_dim: u64,
+    /// Values in a value head.
+    pub value_dim: u64,
     /// One matrix for queries, keys and values.
     pub fused: bool,
     /// Biases on queries, keys and values.
@@ -152,6 +166,7 @@ impl Attention {
         heads: 4,
         kv_heads: 2,
         head_dim: 64,
+        value_dim: 64,
         fused: false,
         biases: false,
         output_bias: false,
@@ -166,12 +181,12 @@ impl Builder {
     pub fn attention_keys(&mut self, attention: &Attention) {
         self.number("attention.head_count", attention.heads as u32);
         self.number("attention.head_count_kv", attention.kv_heads as u32);
-        self.head_keys(attention.head_dim);
+        self.head_keys(attention);
     }
 
-    pub fn head_keys(&mut self, head_dim: u64) {
-        self.number("attention.key_length", head_dim as u32);
-        self.number("attention.value_length", head_dim as u32);
+    pub fn head_keys(&mut self, attention: &Attention) {
+        self.number("attention.key_length", attention.head_dim as u32);
+        self.number("attention.value_length", attention.value_dim as u32);
     }
 
     /// Gains above 1, so that attention picks some positions over others.
@@ -182,7 +197,7 @@ impl Builder {
         let projections = [
             ("q", if attention.gated { 2 * queries } else { queries }, 1.5),
             ("k", keys, 1.5),
-            ("v", if attention.no_values { 0 } else { keys }, 1.0),
+            ("v", if attention.no_values { 0 } else { kv_heads * attention.value_dim }, 1.0),
         ];
         if attention.fused {
             let all = projections.iter().map(|(_, size, _)| size).sum();
@@ -196,7 +211,7 @@ impl Builder {
                 self.bias(&format!("attn_{name}.bias"), size);
             }
         }
-        self.matrix("attn_output.weight", &[queries, WIDTH], 1.0);
+        self.matrix("attn_output.weight", &[heads * attention.value_dim, WIDTH], 1.0);
         if attention.output_bias {
             self.bias("attn_output.bias", WIDTH);
         }
