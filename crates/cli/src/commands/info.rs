@@ -52,12 +52,16 @@ struct Info {
     embedding_length: Option<u32>,
     heads: Option<u32>,
     kv_heads: Option<u32>,
+    /// Values of the latent and the rotated key that latent attention stores in place of heads.
+    latent: Option<[u32; 2]>,
     context_length: Option<u32>,
     vocabulary: Option<usize>,
     tokenizer: Option<String>,
     chat_template: bool,
     backbone_bytes: u64,
     experts: Option<ExpertInfo>,
+    /// Of the experts that every token uses, in all layers together; they are part of the backbone.
+    shared_expert_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -116,12 +120,16 @@ impl Info {
             embedding_length: number("embedding_length")?,
             heads: number("attention.head_count")?,
             kv_heads: number("attention.head_count_kv")?,
+            latent: number("attention.kv_lora_rank")?
+                .zip(number("rope.dimension_count")?)
+                .map(<[u32; 2]>::from),
             context_length: number("context_length")?,
             vocabulary: tokens.or(number("vocab_size")?.map(|size| size as usize)),
             tokenizer: tokenizer(metadata)?,
             chat_template: metadata.get("tokenizer.chat_template").is_some(),
             backbone_bytes: tensor_bytes - experts.as_ref().map_or(0, |experts| experts.bytes),
             experts,
+            shared_expert_bytes: gguf.tensors().iter().filter(|t| is_shared(t)).map(|t| t.bytes).sum(),
             architecture,
         })
     }
@@ -149,7 +157,11 @@ impl Info {
         }
         line("layers", count(self.layers))?;
         line("embedding", count(self.embedding_length))?;
-        line("heads", format!("{}, key/value {}", count(self.heads), count(self.kv_heads)))?;
+        let stored = match self.latent {
+            Some([latent, rotated]) => format!("a latent of {latent} + {rotated} values"),
+            None => format!("key/value {}", count(self.kv_heads)),
+        };
+        line("heads", format!("{}, {stored}", count(self.heads)))?;
         line("context", count(self.context_length))?;
         let vocabulary = self.vocabulary.map_or("none".to_owned(), |size| size.to_string());
         let tokenizer =
@@ -158,8 +170,12 @@ impl Info {
         line("chat template", if self.chat_template { "yes" } else { "no" }.to_owned())?;
         line("backbone", ByteSize(self.backbone_bytes).to_string())?;
         match &self.experts {
-            Some(experts) => line("experts", experts.summary()),
-            None => line("experts", "none".to_owned()),
+            Some(experts) => line("experts", experts.summary())?,
+            None => line("experts", "none".to_owned())?,
+        }
+        match self.shared_expert_bytes {
+            0 => Ok(()),
+            bytes => line("shared experts", format!("{}, part of the backbone", ByteSize(bytes))),
         }
     }
 }
@@ -186,6 +202,12 @@ impl ExpertInfo {
         let (layers, per_layer) = (self.layers, self.per_layer);
         format!("{} in {layers} layers x {per_layer}{used}, {each} each", ByteSize(self.bytes))
     }
+}
+
+/// Whether a tensor is a matrix of an expert that every token uses.
+fn is_shared(tensor: &TensorInfo) -> bool {
+    ["_shexp.weight", "_chexp.weight"].iter().any(|end| tensor.name.ends_with(end))
+        && !tensor.name.contains("gate_inp")
 }
 
 fn parameters(tensor: &TensorInfo) -> u64 {

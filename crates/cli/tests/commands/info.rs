@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use adit_format::TensorType;
+use adit_format::synth::zoo::Animal;
 use adit_format::synth::{Family, Synth};
 use serde_json::Value;
 
@@ -38,6 +40,21 @@ fn a_person_reads_the_same_facts_as_text() {
     for line in ["architecture   llama", "layers         2", "context        640", "experts        none"] {
         assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
     }
+}
+
+#[test]
+fn latents_and_shared_experts_are_told() {
+    let home = Home::new();
+    let deepseek = Animal::find("deepseek2").expect("a model of the zoo");
+    deepseek.write(TensorType::F32, 1, &home.path("tiny.gguf")).unwrap();
+    let info = json(&home, "tiny.gguf");
+    let [latent, rotated] = [0, 1].map(|at| info["latent"][at].as_u64().expect("two numbers"));
+    let shared = info["shared_expert_bytes"].as_u64().unwrap();
+    assert!(shared > 0 && shared < info["backbone_bytes"].as_u64().unwrap());
+    let text = home.run(&["info", "tiny.gguf"]).fine();
+    let heads = format!(", a latent of {latent} + {rotated} values");
+    assert!(text.lines().any(|line| line.starts_with("heads ") && line.ends_with(&heads)), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("shared experts ")), "{text}");
 }
 
 #[test]
