@@ -5,7 +5,7 @@ use super::{
 };
 use crate::config::Config;
 use crate::error::ModelError;
-use crate::keys::Keys;
+use crate::keys::{Keys, SlidingPattern};
 
 pub(super) const GRANITE_LIKE: Family = Family {
     rope_style: RopeStyle::Normal,
@@ -19,6 +19,19 @@ pub(super) const GRANITE_LIKE: Family = Family {
 
 pub static GRANITE: Family =
     Family { architecture: "granite", details: maybe_without_positions, ..GRANITE_LIKE };
+
+/// Windows, and sinks in every layer.
+pub static GRANITE_SWA: Family = Family {
+    architecture: "granite_swa",
+    attention: AttentionTraits {
+        output_bias: Presence::Optional,
+        sinks: Presence::Always,
+        ..PLAIN_ATTENTION
+    },
+    router: RouterTraits { gating_varies: false, ..PLAIN_ROUTER },
+    details: windows,
+    ..GRANITE_LIKE
+};
 
 pub static GRANITEMOE: Family = Family { architecture: "granitemoe", ..GRANITE_LIKE };
 
@@ -43,6 +56,17 @@ fn maybe_without_positions(keys: &Keys<'_>, config: &mut Config) -> Result<(), M
     let turns = keys.metadata.bool(&keys.name("rope.scaling.finetuned"))?.unwrap_or(true);
     for attention in config.attentions() {
         attention.rope = attention.rope.filter(|_| turns);
+    }
+    Ok(())
+}
+
+fn windows(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    details(keys, config)?;
+    let window = keys.size("attention.sliding_window", u32::MAX)?;
+    keys.slide(config, window, SlidingPattern::Flagged, Clone::clone)?;
+    let turns = keys.per_layer("attention.rope_pattern", u32::MAX, config.layers.len())?;
+    for (layer, attention) in config.attentions().enumerate() {
+        attention.rope = attention.rope.filter(|_| turns.as_ref().is_none_or(|turns| turns[layer] != 0));
     }
     Ok(())
 }

@@ -3,10 +3,23 @@
 
 use super::{
     AttentionTraits, Family, Gating, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits,
+    vision,
 };
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::keys::Keys;
+
+pub static HUNYUAN_DENSE: Family = Family { architecture: "hunyuan-dense", ..HUNYUAN_LIKE };
+
+/// Hunyuan-VL and OCR, of text.
+pub static HUNYUAN_VL: Family =
+    Family { architecture: "hunyuan_vl", details: vision::maybe_sections_in_order, ..HUNYUAN_LIKE };
+
+const HUNYUAN_LIKE: Family = Family {
+    attention: AttentionTraits { qk_norm: Presence::Always, norm_after_rope: true, ..PLAIN_ATTENTION },
+    details: vision::maybe_sections_in_order,
+    ..PLAIN
+};
 
 pub static HUNYUAN_MOE: Family = Family {
     architecture: "hunyuan-moe",

@@ -31,6 +31,7 @@ mod mimo2;
 mod minicpm;
 mod minimax;
 mod mistral3;
+mod nemotron;
 mod olmoe;
 mod phi;
 mod qwen;
@@ -40,6 +41,7 @@ mod smollm3;
 mod spark;
 mod starcoder2;
 mod vision;
+mod xverse;
 
 use crate::config::Config;
 use crate::error::ModelError;
@@ -362,9 +364,12 @@ static FAMILIES: &[&Family] = &[
     &glm4moe::GLM4MOE,
     &gpt_oss::GPT_OSS,
     &granite::GRANITE,
+    &granite::GRANITE_SWA,
     &granite::GRANITEMOE,
     &grok::GROK,
+    &hunyuan::HUNYUAN_DENSE,
     &hunyuan::HUNYUAN_MOE,
+    &hunyuan::HUNYUAN_VL,
     &hunyuan::HY_V3,
     &internlm2::INTERNLM2,
     &laguna::LAGUNA,
@@ -377,7 +382,9 @@ static FAMILIES: &[&Family] = &[
     &mimo2::MIMO2,
     &minicpm::MINICPM,
     &minimax::MINIMAX_M2,
+    &minimax::MINIMAX_M3,
     &mistral3::MISTRAL3,
+    &nemotron::NEMOTRON,
     &olmoe::OLMO2,
     &olmoe::OLMOE,
     &phi::PHI3,
@@ -396,6 +403,10 @@ static FAMILIES: &[&Family] = &[
     &vision::QWEN2VL,
     &vision::QWEN3VL,
     &vision::QWEN3VLMOE,
+    &xverse::MAINCODER,
+    &xverse::ORION,
+    &xverse::PANGU_EMBEDDED,
+    &xverse::XVERSE,
 ];
 
 impl Family {

@@ -41,8 +41,19 @@ pub static QWEN3VLMOE: Family = Family {
     ..PLAIN
 };
 
+const SECTIONS: &str = "rope.dimension_sections";
+
 fn sections_in_order(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     check_sections(keys, config, |pair, [time, height, width, _]| pair < time + height + width)
+}
+
+/// The same for families that have models of text only too, without sections.
+pub(super) fn maybe_sections_in_order(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    let sections = keys.metadata.u32s(&keys.name(SECTIONS))?.unwrap_or_default();
+    match sections.iter().any(|&section| section > 0) {
+        true => sections_in_order(keys, config),
+        false => Ok(()),
+    }
 }
 
 fn interleaved_sections(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
@@ -56,8 +67,7 @@ pub(super) fn check_sections(
     config: &Config,
     turns: impl Fn(usize, [usize; 4]) -> bool,
 ) -> Result<(), ModelError> {
-    const KEY: &str = "rope.dimension_sections";
-    let found = keys.metadata.u32s(&keys.name(KEY))?.unwrap_or_default();
+    let found = keys.metadata.u32s(&keys.name(SECTIONS))?.unwrap_or_default();
     let mut sections = [0; 4];
     for (section, &found) in sections.iter_mut().zip(&found) {
         *section = found as usize;
@@ -67,7 +77,7 @@ pub(super) fn check_sections(
     let fits = found.len() >= 3 && all > 0 && all <= 2 * pairs;
     if !fits || !(0..pairs).all(|pair| turns(pair % all, sections)) {
         let expected = format!("three sections that hold {pairs} pairs together");
-        return Err(keys.bad(KEY, format!("{:?}", &found[..found.len().min(4)]), &expected));
+        return Err(keys.bad(SECTIONS, format!("{:?}", &found[..found.len().min(4)]), &expected));
     }
     Ok(())
 }
