@@ -250,7 +250,7 @@ pub(super) fn qwen3vlmoe(builder: &mut Builder) {
     builder.start("qwen3vlmoe", 2);
     builder.number("feed_forward_length", 256);
     builder.number("n_deepstack_layers", 0);
-    builder.set("rope.dimension_sections", Value::Array(Array::I32(vec![12, 10, 10, 0])));
+    builder.set("rope.dimension_sections", Value::Array(Array::I32(vec![11, 11, 10, 0])));
     Body { attention: &HEAD_NORMS, ..BODY }.build(builder);
 }
 
