@@ -56,9 +56,9 @@ pub(super) fn maybe_sections_in_order(keys: &Keys<'_>, config: &mut Config) -> R
     }
 }
 
-/// Time, height and width take turns, and what height and width leave over is time's where there is no fourth
-/// number (`apply_interleaved_mrope` of transformers' Qwen3-VL; llama.cpp does not turn it, which in published
-/// models is two pairs that hardly turn).
+/// Time, height and width take turns, and what height and width leave over is time's where there is no
+/// fourth number (`apply_interleaved_mrope` of transformers' Qwen3-VL; llama.cpp does not turn it, which in
+/// published models is two pairs that hardly turn).
 fn interleaved_sections(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     check_sections(keys, config, |pair, sections| pair < 3 * sections[pair % 3] || sections[3] == 0)
 }
