@@ -8,7 +8,7 @@ use adit_kernels::{
 use crate::config::AttentionConfig;
 use crate::families::GateFunction;
 use crate::forward::{Pass, Row};
-use crate::weights::{Attention, Vector};
+use crate::weights::{Attention, Projection, Vector};
 
 impl Pass<'_> {
     /// normed = output(attention(query, keys, values)) of the normalised rows in `input`
@@ -35,7 +35,14 @@ impl Pass<'_> {
         }
         self.remember(index, config, rows);
         self.attend(index, config, weights.sinks, rows);
-        self.gate_attended(config, weights, count);
+        let width = config.attended_width();
+        if config.output_scale != 1.0 {
+            let attended = &mut self.scratch.attended[..count * width];
+            self.linear.pool.rows(attended, width, |_, heads| scale(heads, config.output_scale));
+        }
+        if let Some(gate) = weights.gate {
+            self.gate_attended(gate, [width, config.value_dim], count);
+        }
         let Pass { linear, scratch, .. } = self;
         linear.load(
             &mut scratch.input,
@@ -87,15 +94,9 @@ impl Pass<'_> {
         }
     }
 
-    /// attended *= function(gate), a gate for each head or each of its values
-    fn gate_attended(&mut self, config: &AttentionConfig, weights: &Attention, count: usize) {
+    /// attended *= function(gate), a gate for each head of `value_dim` values or for each value
+    pub(crate) fn gate_attended(&mut self, gate: Projection, [width, value_dim]: [usize; 2], count: usize) {
         let Pass { config: model, linear, scratch, .. } = self;
-        let width = config.attended_width();
-        let attended = &mut scratch.attended[..count * width];
-        if config.output_scale != 1.0 {
-            linear.pool.rows(attended, width, |_, heads| scale(heads, config.output_scale));
-        }
-        let Some(gate) = weights.gate else { return };
         let (function, gates) = (model.family.attention.gate_function, gate.weight.rows);
         let gate = &mut scratch.attention_gate[..count * gates];
         linear.pool.rows(gate, gates, |_, gate| match function {
@@ -103,12 +104,12 @@ impl Pass<'_> {
             GateFunction::Softplus => softplus(gate),
         });
         let gate = &*gate;
-        linear.pool.rows(attended, width, |row, heads| {
+        linear.pool.rows(&mut scratch.attended[..count * width], width, |row, heads| {
             let gate = &gate[row * gates..(row + 1) * gates];
             match gates == width {
                 true => mul(heads, gate),
                 false => {
-                    let heads = heads.chunks_exact_mut(config.value_dim);
+                    let heads = heads.chunks_exact_mut(value_dim);
                     heads.zip(gate).for_each(|(head, &gate)| scale(head, gate));
                 }
             }

@@ -249,6 +249,28 @@ pub enum FeedForwardConfig {
     Routed,
 }
 
+/// Residual streams, where there are several (see `streams`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StreamsConfig {
+    pub count: usize,
+    /// Added to shares in gathering and, in mixing, to sums.
+    pub epsilon: f32,
+    /// A stream's share of a block's output is a sigmoid times this, plus `output_epsilon`.
+    pub magnitude: f32,
+    pub output_epsilon: f32,
+    pub mixing: Mixing,
+}
+
+/// What a stream takes of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mixing {
+    None,
+    /// Shares that so many normalisations have made nearly doubly stochastic.
+    Sinkhorn {
+        iterations: usize,
+    },
+}
+
 /// One layer: a mixer, then a feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
@@ -283,6 +305,8 @@ pub struct Config {
     pub logit_scale: f32,
     /// `cap * tanh(logit / cap)` on the final logits.
     pub logit_soft_cap: Option<f32>,
+    /// Residual streams, if there is more than one.
+    pub streams: Option<StreamsConfig>,
     /// The rotations that layers use, by number.
     pub ropes: Vec<Rope>,
     pub experts: Option<Experts>,
@@ -339,6 +363,7 @@ impl Config {
             residual_scale: 1.0,
             logit_scale: 1.0,
             logit_soft_cap: None,
+            streams: None,
             ropes: vec![keys.rope(head_dim, family.yarn_log_multiplier)?],
             experts,
         };

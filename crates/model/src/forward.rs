@@ -61,6 +61,7 @@ impl Pass<'_> {
             self.scouts.hint_from_tokens(pager, self.observer.as_deref_mut(), rows);
         }
         self.embed(rows);
+        self.begin_streams(rows.len());
         self.rotate_angles(rows);
         let last = self.weights.layers.len() - 1;
         let mut count = rows.len();
@@ -82,11 +83,13 @@ impl Pass<'_> {
     fn keep_wanted(&mut self, rows: &[Row]) -> usize {
         let width = self.config.width;
         let mut kept = 0;
-        let Scratch { hidden, layer_input, .. } = &mut *self.scratch;
+        let all = self.config.streams.map_or(0, |streams| streams.count * width);
+        let Scratch { hidden, layer_input, streams, .. } = &mut *self.scratch;
         for (row, _) in rows.iter().enumerate().filter(|(_, row)| row.wants_logits) {
             for states in [&mut *hidden, &mut *layer_input].into_iter().filter(|states| !states.is_empty()) {
                 states.copy_within(row * width..(row + 1) * width, kept * width);
             }
+            streams.copy_within(row * all..(row + 1) * all, kept * all);
             kept += 1;
         }
         kept
@@ -113,6 +116,7 @@ impl Pass<'_> {
 
     /// hidden += post_norm(mixer(norm(hidden)))
     fn mixer_block(&mut self, index: usize, layer: &Layer, rows: &[Row]) {
+        self.gather_streams(layer.mixer_streams.as_ref(), rows.len());
         let Pass { config, linear, scratch, .. } = self;
         let count = rows.len();
         if !scratch.layer_input.is_empty() {
@@ -140,6 +144,7 @@ impl Pass<'_> {
     fn feed_forward_block(&mut self, index: usize, rows: &[Row], count: usize) -> Result<(), ModelError> {
         let weights = self.weights;
         let layer = &weights.layers[index];
+        self.gather_streams(layer.feed_forward_streams.as_ref(), count);
         match &layer.feed_forward {
             FeedForward::Dense(block) => {
                 let Pass { config, linear, scratch, .. } = self;
@@ -169,12 +174,15 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// hidden += post_norm(normed), the norm being optional
+    /// hidden += post_norm(normed), the norm being optional; several streams take their shares of it
     fn add_block(&mut self, norm: Option<Vector>, count: usize) {
         let Pass { config, linear, scratch, .. } = self;
         let width = config.width;
         if let Some(norm) = norm {
             post_norm(config, linear, norm, &mut scratch.normed[..count * width]);
+        }
+        if let Some(streams) = config.streams {
+            return self.spread_to_streams(&streams, count);
         }
         let (block, factor) = (&scratch.normed, config.residual_scale);
         linear.pool.rows(&mut scratch.hidden[..count * width], width, |row, hidden| {
@@ -194,6 +202,7 @@ impl Pass<'_> {
         count: usize,
         on_logits: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ModelError> {
+        self.gather_streams(self.weights.output_streams.as_ref(), count);
         let Pass { config, linear, scratch, weights, .. } = self;
         let vocabulary = config.vocabulary;
         let mut wanted = rows.iter().enumerate().filter(|(_, row)| row.wants_logits).map(|(index, _)| index);

@@ -24,7 +24,10 @@ impl Pass<'_> {
     pub fn latent_attention(&mut self, index: usize, config: &LatentConfig, weights: &Latent, rows: &[Row]) {
         let Pass { config: model, linear, scratch, .. } = self;
         let count = rows.len();
-        let Scratch { input, low_rank, key, query, .. } = &mut **scratch;
+        let Scratch { input, low_rank, key, query, attention_gate, .. } = &mut **scratch;
+        if let Some(gate) = weights.gate {
+            linear.project(input, count, [(gate, &mut attention_gate[..])]);
+        }
         match &weights.query {
             LatentQuery::Direct(direct) => {
                 linear.project(input, count, [(*direct, query), (weights.compress, key)]);
@@ -44,6 +47,9 @@ impl Pass<'_> {
         for first in (0..count).step_by(LATENT_ROWS_MAX) {
             let last = count.min(first + LATENT_ROWS_MAX);
             self.attend_latents(index, config, weights, &rows[first..last], first);
+        }
+        if let Some(gate) = weights.gate {
+            self.gate_attended(gate, [config.output_width(), config.value_dim], count);
         }
         let Pass { linear, scratch, .. } = self;
         let Scratch { input, attended, normed, .. } = &mut **scratch;
@@ -82,6 +88,9 @@ impl Pass<'_> {
         for (at, row) in rows.iter().enumerate() {
             let key = &mut key[at * width..(at + 1) * width];
             rms_norm_in_place(&mut key[..latent], norm, epsilon);
+            if let Some(norm) = linear.optional_vector(weights.rotated_norm) {
+                rms_norm_in_place(&mut key[latent..], norm, epsilon);
+            }
             if let Some(rope) = config.attention.rope {
                 let angles = &angles[rope][at * rotated..(at + 1) * rotated];
                 rope_heads(&mut key[latent..], rotated, angles, style);
@@ -140,7 +149,7 @@ impl Pass<'_> {
         attention(
             linear.pool,
             &config.attention.shape(),
-            None,
+            linear.optional_vector(weights.sinks),
             &absorbed[..count * heads * width],
             count,
             &|at| AttentionRow { position: rows[at].position, blocks: memory.blocks(rows[at].lane) },

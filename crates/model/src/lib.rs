@@ -24,6 +24,7 @@ mod router;
 mod scout;
 mod scratch;
 mod states;
+mod streams;
 mod up_projection;
 mod weights;
 

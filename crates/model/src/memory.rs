@@ -16,7 +16,25 @@ use crate::states::{StateShape, States};
 pub struct KvShape {
     /// What each layer stores of a position; nothing where it carries a state instead.
     pub layouts: Vec<Option<KvLayout>>,
+    /// What each layer keeps of runs of positions, if it does.
+    pub entries: Vec<Option<EntryShape>>,
     pub blocks: usize,
+}
+
+/// What is kept of runs of positions.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryShape {
+    /// Positions of a run.
+    pub ratio: usize,
+    /// Values of its entry.
+    pub len: usize,
+}
+
+impl EntryShape {
+    /// Values in a block: where runs are longer than a block, every one has room for an entry.
+    fn block_floats(self) -> usize {
+        KV_BLOCK.div_ceil(self.ratio) * self.len
+    }
 }
 
 impl KvShape {
@@ -26,8 +44,13 @@ impl KvShape {
             let &AttentionConfig { kv_heads, head_dim, value_dim, values, .. } = layer.mixer.attention()?;
             Some(KvLayout { format, kv_heads, head_dim, value_dim, values })
         };
+        let entries = |layer: &LayerConfig| {
+            let (ratio, len) = layer.mixer.recurrent()?.entries()?;
+            Some(EntryShape { ratio, len })
+        };
         KvShape {
             layouts: config.layers.iter().map(layout).collect(),
+            entries: config.layers.iter().map(entries).collect(),
             blocks: context.div_ceil(KV_BLOCK) * lanes,
         }
     }
@@ -35,16 +58,26 @@ impl KvShape {
     /// Bytes of one position in all layers.
     pub fn position_bytes(&self) -> usize {
         let block = |layout: &KvLayout| layout.key_block_bytes() + layout.value_block_bytes();
-        self.layouts.iter().flatten().map(block).sum::<usize>() / KV_BLOCK
+        let entries = self.entry_block_floats() * size_of::<f32>();
+        (self.layouts.iter().flatten().map(block).sum::<usize>() + entries) / KV_BLOCK
+    }
+
+    fn entry_block_floats(&self) -> usize {
+        self.entries.iter().flatten().map(|entry| entry.block_floats()).sum()
+    }
+
+    fn entries_bytes(&self) -> usize {
+        self.blocks * self.entry_block_floats() * size_of::<f32>()
     }
 
     /// Layers that store something of a position.
     pub fn layers(&self) -> usize {
-        self.layouts.iter().flatten().count()
+        let entries = self.entries.iter().flatten().count();
+        self.layouts.iter().flatten().count() + entries
     }
 
     pub fn bytes(&self) -> usize {
-        self.keys_bytes() + self.values_bytes()
+        self.keys_bytes() + self.values_bytes() + self.entries_bytes()
     }
 
     fn keys_bytes(&self) -> usize {
@@ -75,6 +108,9 @@ pub struct Memory {
     /// One for each layer that stores positions.
     arenas: Vec<Option<Arena>>,
     states: States,
+    /// For each layer that keeps entries of runs of positions, their shape and the values of all before it.
+    entry_shapes: Vec<Option<(EntryShape, usize)>>,
+    entries: AlignedBuf,
     /// Blocks of every layer.
     blocks: usize,
     keys: AlignedBuf,
@@ -100,7 +136,15 @@ impl Memory {
             values += shape.blocks * layout.value_block_bytes();
             Some(arena)
         };
+        let mut floats = 0;
+        let entry_shape = |&entry: &Option<EntryShape>| {
+            let first = floats;
+            floats += entry.map_or(0, |entry| shape.blocks * entry.block_floats());
+            entry.map(|entry| (entry, first))
+        };
         Ok(Memory {
+            entry_shapes: shape.entries.iter().map(entry_shape).collect(),
+            entries: AlignedBuf::new(shape.entries_bytes())?,
             arenas: shape.layouts.iter().map(arena).collect(),
             states: States::new(states, lanes)?,
             blocks: shape.blocks,
@@ -175,6 +219,15 @@ impl Memory {
         self.states.of(layer, lane)
     }
 
+    /// The same, with what the layer keeps of runs of positions.
+    pub(crate) fn state_and_entries(&mut self, layer: usize, lane: usize) -> (&mut [f32], Entries<'_>) {
+        let Memory { entry_shapes, entries, states, lanes, .. } = self;
+        let (shape, first) = entry_shapes[layer].unwrap_or((EntryShape { ratio: 1, len: 0 }, 0));
+        let entries =
+            Entries { values: &mut entries.as_f32_mut()[first..], blocks: &lanes[lane].blocks, shape };
+        (states.of(layer, lane), entries)
+    }
+
     /// Stores the key and value (`kv_heads * head_dim` values each) of one position.
     pub(crate) fn store(&mut self, layer: usize, lane: usize, position: usize, key: &[f32], value: &[f32]) {
         let Arena { layout, keys, values } = arena(&self.arenas, layer);
@@ -193,6 +246,32 @@ impl Memory {
             keys: &self.keys[*keys..keys + self.blocks * layout.key_block_bytes()],
             values: &self.values[*values..values + self.blocks * layout.value_block_bytes()],
         }
+    }
+}
+
+/// What one layer keeps of a lane's runs of positions.
+pub(crate) struct Entries<'a> {
+    values: &'a mut [f32],
+    blocks: &'a [u32],
+    shape: EntryShape,
+}
+
+impl Entries<'_> {
+    /// Where the entry of a run lies: in the block of the run's first position.
+    fn place(&self, run: usize) -> std::ops::Range<usize> {
+        let EntryShape { ratio, len } = self.shape;
+        let block = self.blocks[run * ratio / KV_BLOCK] as usize;
+        let first = block * self.shape.block_floats() + run * ratio % KV_BLOCK / ratio * len;
+        first..first + len
+    }
+
+    pub fn entry(&self, run: usize) -> &[f32] {
+        &self.values[self.place(run)]
+    }
+
+    pub fn entry_mut(&mut self, run: usize) -> &mut [f32] {
+        let place = self.place(run);
+        &mut self.values[place]
     }
 }
 

@@ -23,8 +23,12 @@ pub struct StepShape {
 }
 
 pub(crate) struct Scratch {
-    /// rows x width: the residual stream.
+    /// rows x width: the residual stream, or what is gathered of several.
     pub hidden: Vec<f32>,
+    /// rows x streams x width, where there are several residual streams
+    pub streams: Vec<f32>,
+    /// rows x shares of streams in a block
+    pub shares: Vec<f32>,
     /// rows x width, where a block begins from it: the residual stream before the layer's mixer
     pub layer_input: Vec<f32>,
     /// rows x width: the normalised residual; later a block's output.
@@ -145,9 +149,14 @@ impl Scratch {
         };
         let gates = weights.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => attention.gate.map(|gate| gate.weight.rows),
-            Mixer::Latent(_) | Mixer::Recurrent(_) => None,
+            Mixer::Latent(latent) => latent.gate.map(|gate| gate.weight.rows),
+            Mixer::Recurrent(_) => None,
         });
         let attention_gate = gates.max().unwrap_or(0);
+        let (streams, shares) = match &config.streams {
+            Some(streams) => (streams.count * width, streams.shares()[0]),
+            None => (0, 0),
+        };
         let inner = config.largest_inner();
         let (experts, used, shared) = match &config.experts {
             Some(experts) => (experts.count, experts.used, experts.shared > 0),
@@ -159,6 +168,8 @@ impl Scratch {
         let shared_rows = if shared { rows } else { 0 };
         Scratch {
             hidden: memory.take(rows * width),
+            streams: memory.take(rows * streams),
+            shares: memory.take(rows * shares),
             layer_input: memory.take(if config.family.keeps_layer_input() { rows * width } else { 0 }),
             normed: memory.take(rows * width),
             query: memory.take(rows * config.largest_of_mixers(MixerConfig::query_width)),
@@ -189,11 +200,12 @@ impl Scratch {
             places: memory.take(rows * used),
             shared: memory.take(shared_rows * width),
             shared_gates: memory.take(shared_rows),
-            input: memory.activations(rows, width.max(attended).max(low_rank), &input_formats),
+            input: memory.activations(rows, width.max(attended).max(low_rank).max(streams), &input_formats),
             inner: memory.activations(inner_rows, inner, &inner_formats),
             attention: memory.take(config.largest_of_mixers(|mixer| {
                 let floats = |of: &AttentionConfig| attention_scratch_floats(&of.shape(), threads, context);
-                mixer.attention().map_or(0, floats)
+                let recurrent = mixer.recurrent().map_or(0, |recurrent| recurrent.score_floats(context));
+                mixer.attention().map_or(recurrent, floats)
             })),
             logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
         }

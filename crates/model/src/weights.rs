@@ -16,6 +16,7 @@ use crate::config::{AttentionConfig, Config, FeedForwardConfig, LayerConfig, Mix
 use crate::error::ModelError;
 use crate::families::{GatePlace, Presence};
 use crate::recurrent::Recurrent;
+use crate::streams::Connection;
 pub(crate) use binder::{Binder, file_name};
 pub use derived::Derived;
 
@@ -99,6 +100,12 @@ pub struct Latent {
     /// Makes the latent and the rotated key.
     pub compress: Projection,
     pub latent_norm: Vector,
+    /// A norm of the key that turns.
+    pub rotated_norm: Option<Vector>,
+    /// `heads` logits.
+    pub sinks: Option<Vector>,
+    /// One row a head, or one for each of its values: the gate on its output.
+    pub gate: Option<Projection>,
     /// Takes the part of a query that does not turn to a query of latents.
     pub key_up: PerHead,
     /// Whether it is among what is made at load.
@@ -164,7 +171,8 @@ impl Mixer {
             }
             Mixer::Latent(latent) => {
                 let (LatentQuery::Direct(query) | LatentQuery::LowRank { down: query, .. }) = &latent.query;
-                kinds_of(&[query, &latent.compress].map(|projection| projection.weight))
+                let gate = latent.gate.as_ref().unwrap_or(query);
+                kinds_of(&[query, &latent.compress, gate].map(|projection| projection.weight))
             }
             Mixer::Recurrent(recurrent) => recurrent.input_kinds(),
         }
@@ -312,9 +320,12 @@ impl FeedForward {
 
 #[derive(Debug)]
 pub struct Layer {
+    /// How the mixer reads and writes several residual streams.
+    pub mixer_streams: Option<Connection>,
     pub mixer_norm: Option<Norm>,
     pub mixer: Mixer,
     pub post_mixer_norm: Option<Vector>,
+    pub feed_forward_streams: Option<Connection>,
     pub feed_forward_norm: Option<Norm>,
     pub feed_forward: FeedForward,
     pub post_feed_forward_norm: Option<Vector>,
@@ -336,6 +347,8 @@ pub struct RopeFactors {
 #[derive(Debug)]
 pub struct Weights {
     pub embedding: Tensor,
+    /// How several residual streams become one before the last norm.
+    pub output_streams: Option<Connection>,
     pub output_norm: Norm,
     /// The embedding again where the file ties them.
     pub output: Projection,
@@ -355,6 +368,10 @@ impl Weights {
         let mut binder = Binder::new(gguf, config);
         let width = config.width;
         let embedding = binder.matrix("token_embd.weight", config.vocabulary, width)?;
+        let streams = config.streams.filter(|_| config.family.output_streams);
+        let output_streams = streams
+            .map(|streams| Connection::bind(&mut binder, "output_hc", &streams, [streams.count, 1]))
+            .transpose()?;
         let output_norm = binder.norm(config.family.output_norm)?;
         let weight = match gguf.tensor("output.weight") {
             Some(_) => binder.matrix("output.weight", config.vocabulary, width)?,
@@ -378,7 +395,17 @@ impl Weights {
         let output = Projection { weight, scale, bias };
         let Binder { extents, derived, groups, .. } = binder;
         derived::number(&mut layers, extents.len());
-        Ok(Weights { embedding, output_norm, output, rope_factors, layers, extents, derived, groups })
+        Ok(Weights {
+            embedding,
+            output_streams,
+            output_norm,
+            output,
+            rope_factors,
+            layers,
+            extents,
+            derived,
+            groups,
+        })
     }
 
     /// Routed experts in all layers.
@@ -394,6 +421,9 @@ impl Weights {
     /// Calls `of` with the type of every matrix and what it multiplies.
     pub fn for_each_kind(&self, mut of: impl FnMut(TensorType, Input)) {
         of(self.output.weight.kind, Input::Block);
+        let connections = |layer: &Layer| [layer.mixer_streams, layer.feed_forward_streams];
+        let connections = self.layers.iter().flat_map(connections).chain([self.output_streams]);
+        connections.flatten().for_each(|connection| of(connection.matrix.kind, Input::Block));
         for layer in &self.layers {
             layer.mixer.for_each_kind(&mut of);
             let mut dense = |block: &Dense| {
@@ -429,7 +459,13 @@ impl Binder<'_> {
             same if same == family.mixer_norm => mixer_norm,
             name => name.map(|name| self.norm(&at(name))).transpose()?,
         };
+        let mut connection = |part: &str| {
+            let streams = config.streams.as_ref();
+            streams.map(|streams| Connection::bind(self, &at(part), streams, streams.shares())).transpose()
+        };
         Ok(Layer {
+            mixer_streams: connection("hc_attn")?,
+            feed_forward_streams: connection("hc_ffn")?,
             mixer_norm,
             mixer: match mixer {
                 MixerConfig::Attention(attention) => {
@@ -489,7 +525,11 @@ impl Binder<'_> {
             query_norm: self.head_norm(traits.qk_norm, &at("attn_q_norm.weight"), head, queries)?,
             key_norm: self.head_norm(traits.qk_norm, &at("attn_k_norm.weight"), head, keys)?,
             sinks: self.optional_vector(traits.sinks, &at("attn_sinks.weight"), config.heads)?,
-            gate: self.attention_gate(traits.gate, &at("attn_gate"), config)?,
+            gate: self.attention_gate(
+                traits.gate,
+                &at("attn_gate"),
+                [config.heads, config.attended_width()],
+            )?,
             output: self.projection(
                 &at("attn_output"),
                 width,
@@ -504,11 +544,11 @@ impl Binder<'_> {
         &mut self,
         presence: Presence,
         stem: &str,
-        config: &AttentionConfig,
+        [heads, values]: [usize; 2],
     ) -> Result<Option<Projection>, ModelError> {
         let tensor = self.gguf.tensor(&format!("{stem}.weight"));
-        let per_head = tensor.is_some_and(|info| info.dims.get(1) == Some(&(config.heads as u64)));
-        let rows = if per_head { config.heads } else { config.attended_width() };
+        let per_head = tensor.is_some_and(|info| info.dims.iter().skip(1).product::<u64>() == heads as u64);
+        let rows = if per_head { heads } else { values };
         match (presence, tensor) {
             (Presence::Never, _) | (Presence::Optional, None) => Ok(None),
             _ => {

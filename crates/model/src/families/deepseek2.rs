@@ -38,7 +38,7 @@ pub static DEEPSEEK32: Family =
 pub static GLM_DSA: Family = Family { architecture: "glm-dsa", details: glm_dsa, ..INDEXED };
 
 /// What finds the best positions. Where all are attended there is nothing to find.
-static INDEXER: [&str; 5] = [
+pub(super) static INDEXER: [&str; 5] = [
     "indexer.k_norm.weight",
     "indexer.k_norm.bias",
     "indexer.proj.weight",
@@ -74,46 +74,63 @@ fn within_indexed_span(keys: &Keys<'_>, config: &mut Config) -> Result<(), Model
     latent_attention(keys, config)
 }
 
+/// The names of the sizes of latent attention: of the latent, of a head's key and of its value.
+pub(super) struct LatentKeys {
+    pub rank: &'static str,
+    pub key: &'static str,
+    pub value: &'static str,
+}
+
+/// Latent attention of the plain attention of a layer, whose rotation turns `rotated` values of a head.
+pub(super) fn latent_of(
+    keys: &Keys<'_>,
+    names: &LatentKeys,
+    plain: &AttentionConfig,
+    rotated: usize,
+) -> Result<LatentConfig, ModelError> {
+    let rank = keys.size(names.rank, WIDTH_MAX)?;
+    let head_dim = keys.size(names.key, WIDTH_MAX)?;
+    if head_dim <= rotated {
+        return Err(keys.bad(names.key, head_dim, &format!("more than the {rotated} that turn")));
+    }
+    Ok(LatentConfig {
+        attention: AttentionConfig {
+            kv_heads: 1,
+            head_dim: rank + rotated,
+            value_dim: rank,
+            values: Values::HeadOfKey,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            ..plain.clone()
+        },
+        latent: rank,
+        rotated,
+        unrotated: head_dim - rotated,
+        value_dim: keys.size(names.value, WIDTH_MAX)?,
+        query_rank: keys.optional_size("attention.q_lora_rank", WIDTH_MAX)?.unwrap_or(0),
+    })
+}
+
 /// Makes the attention of all layers latent.
 pub(super) fn latent_attention(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
-    let rank = keys.size("attention.kv_lora_rank", WIDTH_MAX)?;
-    let query_rank = keys.optional_size("attention.q_lora_rank", WIDTH_MAX)?.unwrap_or(0);
     let rotated = config.ropes[0].dimensions;
     // New files tell the sizes of a stored key and of heads apart, old ones know heads only.
-    let key = |key: &str, old: &str| {
-        let named = keys.optional_size(key, WIDTH_MAX)?.filter(|&size| size > 0);
-        named.map_or_else(|| keys.size(old, WIDTH_MAX), Ok)
+    let name = |key: &'static str, old: &'static str| {
+        let named = keys.optional_size(key, WIDTH_MAX)?.is_some_and(|size| size > 0);
+        Ok::<_, ModelError>(if named { key } else { old })
     };
-    let head_dim = key("attention.key_length_mla", "attention.key_length")?;
-    let value_dim = key("attention.value_length_mla", "attention.value_length")?;
-    if head_dim <= rotated {
-        return Err(keys.bad(
-            "attention.key_length_mla",
-            head_dim,
-            &format!("more than the {rotated} that turn"),
-        ));
-    }
-    let scale = scale_of_scores(keys, config)? / (head_dim as f32).sqrt();
+    let names = LatentKeys {
+        rank: "attention.kv_lora_rank",
+        key: name("attention.key_length_mla", "attention.key_length")?,
+        value: name("attention.value_length_mla", "attention.value_length")?,
+    };
+    let factor = scale_of_scores(keys, config)?;
     let temperature = temperature(keys)?;
     for layer in &mut config.layers {
         let MixerConfig::Attention(plain) = &layer.mixer else { continue };
-        layer.mixer = MixerConfig::Latent(LatentConfig {
-            attention: AttentionConfig {
-                heads: plain.heads,
-                kv_heads: 1,
-                head_dim: rank + rotated,
-                value_dim: rank,
-                values: Values::HeadOfKey,
-                scale,
-                temperature,
-                ..plain.clone()
-            },
-            latent: rank,
-            rotated,
-            unrotated: head_dim - rotated,
-            value_dim,
-            query_rank,
-        });
+        let mut latent = latent_of(keys, &names, plain, rotated)?;
+        latent.attention.scale *= factor;
+        latent.attention.temperature = temperature;
+        layer.mixer = MixerConfig::Latent(latent);
     }
     Ok(())
 }

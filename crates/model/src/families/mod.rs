@@ -10,7 +10,9 @@ mod cohere;
 mod dbrx;
 mod deepseek;
 mod deepseek2;
+mod deepseek4;
 mod dots1;
+mod dots3note;
 mod ernie;
 mod exaone;
 mod gemma3;
@@ -20,6 +22,8 @@ mod gpt_oss;
 mod granite;
 mod grok;
 mod hunyuan;
+mod hy_v4;
+mod hyper;
 mod internlm2;
 mod laguna;
 mod lfm2;
@@ -181,6 +185,8 @@ pub struct AttentionTraits {
     pub qkv_scales: bool,
     /// A bias on the output projection.
     pub output_bias: Presence,
+    /// Whether a factor on it applies.
+    pub output_scales: bool,
     /// RMS norms of queries and keys: of each head, or of all heads together where the file's norm is as
     /// long as that.
     pub qk_norm: Presence,
@@ -200,6 +206,7 @@ pub const PLAIN_ATTENTION: AttentionTraits = AttentionTraits {
     qkv_bias: Presence::Optional,
     qkv_scales: true,
     output_bias: Presence::Never,
+    output_scales: true,
     qk_norm: Presence::Never,
     keys_as_values: false,
     norm_after_rope: false,
@@ -289,6 +296,8 @@ pub struct Family {
     /// the same.
     pub mixer_norm: Option<&'static str>,
     pub feed_forward_norm: Option<&'static str>,
+    /// Whether several residual streams become one by shares of their own; otherwise it is their mean.
+    pub output_streams: bool,
     /// Name of the norm before the output matrix.
     pub output_norm: &'static str,
     /// RMS norms after attention and after the feed-forward block, before each residual sum.
@@ -325,6 +334,7 @@ pub const PLAIN: Family = Family {
     feed_forward_scales: false,
     mixer_norm: Some("attn_norm"),
     feed_forward_norm: Some("ffn_norm"),
+    output_streams: true,
     output_norm: "output_norm",
     post_norms: Presence::Never,
     post_mixer_norm: "post_attention_norm",
@@ -349,8 +359,10 @@ static FAMILIES: &[&Family] = &[
     &deepseek2::DEEPSEEK32,
     &deepseek2::GLM_DSA,
     &deepseek2::MISTRAL4,
+    &deepseek4::DEEPSEEK4,
     &deepseek::DEEPSEEK,
     &dots1::DOTS1,
+    &dots3note::DOTS3NOTE,
     &ernie::ERNIE4_5,
     &ernie::ERNIE4_5_MOE,
     &exaone::EXAONE,
@@ -371,6 +383,7 @@ static FAMILIES: &[&Family] = &[
     &hunyuan::HUNYUAN_MOE,
     &hunyuan::HUNYUAN_VL,
     &hunyuan::HY_V3,
+    &hy_v4::HY_V4,
     &internlm2::INTERNLM2,
     &laguna::LAGUNA,
     &lfm2::LFM2,

@@ -4,6 +4,7 @@
 //! kernels. Rows of a lane are computed in their order, lane after lane, so that the state of each goes from
 //! row to row however a prompt was cut.
 
+mod compressed;
 mod short_conv;
 
 use std::ops::Range;
@@ -13,12 +14,15 @@ use adit_format::TensorType;
 use crate::error::ModelError;
 use crate::forward::{Pass, Row};
 use crate::weights::{Binder, INPUTS_MAX, Tensor, kinds_of};
+pub use compressed::{Compressed, CompressedConfig, Compression};
 pub use short_conv::{ShortConv, ShortConvConfig};
 
 /// The numbers of a recurrent layer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecurrentConfig {
     ShortConv(ShortConvConfig),
+    /// Its state is the window and what is not yet compressed; what is, stays by position.
+    Compressed(CompressedConfig),
 }
 
 impl RecurrentConfig {
@@ -26,6 +30,7 @@ impl RecurrentConfig {
     pub fn state_floats(&self) -> usize {
         match self {
             RecurrentConfig::ShortConv(conv) => conv.state_floats(),
+            RecurrentConfig::Compressed(attention) => attention.state_floats(),
         }
     }
 
@@ -33,13 +38,31 @@ impl RecurrentConfig {
     pub fn row_floats(&self) -> usize {
         match self {
             RecurrentConfig::ShortConv(conv) => conv.widths().iter().sum(),
+            RecurrentConfig::Compressed(attention) => attention.widths().iter().sum(),
         }
     }
 
-    /// Values of a row that the output matrix takes.
+    /// The most values of a row that a matrix behind the first takes.
     pub fn output_width(&self) -> usize {
         match self {
             RecurrentConfig::ShortConv(conv) => conv.channels,
+            RecurrentConfig::Compressed(attention) => attention.largest_input(),
+        }
+    }
+
+    /// For what is kept of runs of positions: positions of a run, and the values kept of it.
+    pub fn entries(&self) -> Option<(usize, usize)> {
+        match self {
+            RecurrentConfig::ShortConv(_) => None,
+            RecurrentConfig::Compressed(attention) => attention.entries(),
+        }
+    }
+
+    /// Values of a row's scores in a context of this length.
+    pub fn score_floats(&self, context: usize) -> usize {
+        match self {
+            RecurrentConfig::ShortConv(_) => 0,
+            RecurrentConfig::Compressed(attention) => attention.score_floats(context),
         }
     }
 }
@@ -47,7 +70,8 @@ impl RecurrentConfig {
 /// The weights of a recurrent layer.
 #[derive(Debug)]
 pub enum Recurrent {
-    ShortConv(ShortConv),
+    ShortConv(Box<ShortConv>),
+    Compressed(Box<Compressed>),
 }
 
 impl Recurrent {
@@ -58,7 +82,10 @@ impl Recurrent {
     ) -> Result<Recurrent, ModelError> {
         Ok(match config {
             RecurrentConfig::ShortConv(config) => {
-                Recurrent::ShortConv(ShortConv::bind(binder, layer, config)?)
+                Recurrent::ShortConv(Box::new(ShortConv::bind(binder, layer, config)?))
+            }
+            RecurrentConfig::Compressed(config) => {
+                Recurrent::Compressed(Box::new(Compressed::bind(binder, layer, config)?))
             }
         })
     }
@@ -67,6 +94,7 @@ impl Recurrent {
     pub fn input_kinds(&self) -> [TensorType; INPUTS_MAX] {
         match self {
             Recurrent::ShortConv(conv) => kinds_of(&[conv.input.weight]),
+            Recurrent::Compressed(attention) => kinds_of(&attention.input_matrices()),
         }
     }
 
@@ -74,6 +102,7 @@ impl Recurrent {
     pub fn for_each_later_matrix(&self, mut of: impl FnMut(Tensor)) {
         match self {
             Recurrent::ShortConv(conv) => of(conv.output.weight),
+            Recurrent::Compressed(attention) => attention.later_matrices().into_iter().for_each(of),
         }
     }
 }
@@ -85,6 +114,10 @@ impl Pass<'_> {
             (RecurrentConfig::ShortConv(config), Recurrent::ShortConv(weights)) => {
                 self.short_conv(index, config, weights, rows);
             }
+            (RecurrentConfig::Compressed(config), Recurrent::Compressed(weights)) => {
+                self.compressed_attention(index, config, weights, rows);
+            }
+            _ => unreachable!("a layer's weights are bound by its numbers"),
         }
     }
 }

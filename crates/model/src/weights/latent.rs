@@ -1,7 +1,7 @@
 //! Binding of latent attention, of files new and old.
 
 use super::binder::Binder;
-use super::{Derived, Latent, LatentQuery, PerHead, Tensor};
+use super::{Derived, Latent, LatentQuery, PerHead, Projection, Tensor};
 use crate::config::LatentConfig;
 use crate::error::ModelError;
 use crate::families::Presence;
@@ -24,8 +24,22 @@ impl Binder<'_> {
         let compress = self.projection(&at("attn_kv_a_mqa"), stored, width, none)?;
         let latent_norm = self.vector(&at("attn_kv_a_norm.weight"), config.latent)?;
         let (key_up, value_up, key_up_is_derived) = self.up_projections(layer, config)?;
-        let output = self.projection(&at("attn_output"), width, config.output_width(), none)?;
-        Ok(Latent { query, compress, latent_norm, key_up, value_up, key_up_is_derived, output })
+        let traits = &self.config.family.attention;
+        let heads = config.attention.heads;
+        let outputs = config.output_width();
+        let output = self.projection(&at("attn_output"), width, outputs, none)?;
+        Ok(Latent {
+            query,
+            compress,
+            latent_norm,
+            rotated_norm: self.optional_vector(traits.qk_norm, &at("attn_k_norm.weight"), config.rotated)?,
+            sinks: self.optional_vector(traits.sinks, &at("attn_sinks.weight"), heads)?,
+            gate: self.attention_gate(traits.gate, &at("attn_gate"), [heads, outputs])?,
+            key_up,
+            value_up,
+            key_up_is_derived,
+            output: Projection { scale: output.scale.filter(|_| traits.output_scales), ..output },
+        })
     }
 
     /// What takes queries to latents and latents to outputs, and whether the former is derived.
@@ -54,9 +68,14 @@ impl Binder<'_> {
         Ok((key_up, values, true))
     }
 
-    /// A tensor of `[heads][rows][cols]`.
-    fn per_head(&mut self, name: &str, [heads, rows, cols]: [usize; 3]) -> Result<PerHead, ModelError> {
-        let info = self.claim(name, &[cols as u64, rows as u64, heads as u64])?;
+    /// A tensor of `[heads][rows][cols]`, or of `[heads * rows][cols]`.
+    pub fn per_head(&mut self, name: &str, [heads, rows, cols]: [usize; 3]) -> Result<PerHead, ModelError> {
+        let is_flat = self.gguf.tensor(name).is_some_and(|info| info.dims.len() == 2);
+        let dims = [cols, rows, heads].map(|dim| dim as u64);
+        let info = match is_flat && heads > 1 {
+            true => self.claim(name, &[dims[0], dims[1] * dims[2]])?,
+            false => self.claim(name, &dims)?,
+        };
         self.must_compute(info)?;
         let handle = self.resident(info);
         Ok(PerHead { first: Tensor { kind: info.kind, rows, cols, handle, first_row: 0 }, stride: rows })
