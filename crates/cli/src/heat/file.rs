@@ -73,9 +73,17 @@ pub fn decode(bytes: &[u8], fingerprint: Digest, experts: usize) -> Result<Heat,
 
 /// What is kept at `path`; `None` when nothing is.
 pub fn read(path: &Path, fingerprint: Digest, experts: usize) -> Result<Option<Heat>, String> {
-    let file = match File::open(path) {
+    // Before it is opened: to open a pipe waits for whoever writes to it.
+    let opened = std::fs::metadata(path).and_then(|metadata| match metadata.is_file() {
+        true => File::open(path),
+        false => Err(ErrorKind::InvalidInput.into()),
+    });
+    let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            return Err("expected a heat file here, found a folder, a pipe or a device; move it away".into());
+        }
         Err(error) => return Err(error.to_string()),
     };
     // One byte more than there should be tells a longer one.
@@ -124,6 +132,12 @@ mod tests {
         assert_eq!(read(&path, model(), EXPERTS), Ok(None));
         std::fs::write(&path, encode(&heat(1), model())).unwrap();
         assert_eq!(read(&path, model(), EXPERTS), Ok(Some(heat(1))));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(folder.path(), model(), EXPERTS).unwrap_err().contains("found a folder"));
     }
 
     #[test]
