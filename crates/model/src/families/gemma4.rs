@@ -39,10 +39,10 @@ pub static GEMMA4: Family = Family {
 };
 
 fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
-    // Of the small models: embeddings of each layer, and layers without keys.
+    // The small models have embeddings of each layer, and layers that use the keys of others.
     for key in ["embedding_length_per_layer_input", "attention.shared_kv_layers"] {
         if let Some(found) = keys.optional_size(key, WIDTH_MAX)?.filter(|&found| found > 0) {
-            return Err(keys.bad(key, found, "0: adit does not compute this yet"));
+            return Err(keys.bad(key, found, "0: adit runs models without it only"));
         }
     }
     keys.must_be_absent(&["expert_weights_scale"])?;
