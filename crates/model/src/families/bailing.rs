@@ -1,8 +1,8 @@
 //! Ling and Ring: bailingmoe, and 2.0 (bailingmoe2) with norms on queries and keys and routing in groups.
 
 use super::{
-    AttentionTraits, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RopeStyle,
-    RouterTraits,
+    AttentionTraits, DEEPSEEK_ROUTER, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence,
+    RopeStyle, RouterTraits,
 };
 
 pub static BAILINGMOE: Family = Family {
@@ -22,12 +22,7 @@ pub static BAILINGMOE2: Family = Family {
     architecture: "bailingmoe2",
     attention: AttentionTraits { qk_norm: Presence::Always, ..PLAIN_ATTENTION },
     experts: Presence::Always,
-    router: RouterTraits {
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Optional,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: DEEPSEEK_ROUTER,
     leading_dense: true,
     ..PLAIN
 };

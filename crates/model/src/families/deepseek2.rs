@@ -3,7 +3,7 @@
 
 use adit_kernels::Values;
 
-use super::{Family, Gating, Normalise, PLAIN, PLAIN_ROUTER, Presence, RopeStyle, RouterTraits};
+use super::{DEEPSEEK_ROUTER, Family, Gating, PLAIN, Presence, RopeStyle};
 use crate::config::{AttentionConfig, Config, LatentConfig, MixerConfig, Temperature};
 use crate::error::ModelError;
 use crate::keys::{Keys, WIDTH_MAX};
@@ -12,12 +12,7 @@ const DEEPSEEK_LIKE: Family = Family {
     rope_style: RopeStyle::Normal,
     yarn_log_multiplier: true,
     experts: Presence::Always,
-    router: RouterTraits {
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Optional,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: DEEPSEEK_ROUTER,
     leading_dense: true,
     ..PLAIN
 };

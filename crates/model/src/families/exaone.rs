@@ -1,9 +1,7 @@
 //! EXAONE 3 (a plain family), EXAONE 4 (norms behind blocks instead of before) and K-EXAONE with experts.
 //! Where there are windows, layers that see everything have no positions.
 
-use super::{
-    AttentionTraits, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits,
-};
+use super::{AttentionTraits, DEEPSEEK_ROUTER, Family, PLAIN, PLAIN_ATTENTION, Presence};
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::keys::{Keys, SlidingPattern};
@@ -24,12 +22,7 @@ pub static EXAONE_MOE: Family = Family {
     architecture: "exaone-moe",
     attention: AttentionTraits { qk_norm: Presence::Always, ..PLAIN_ATTENTION },
     experts: Presence::Always,
-    router: RouterTraits {
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Optional,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: DEEPSEEK_ROUTER,
     leading_dense: true,
     details,
     ..PLAIN

@@ -1,8 +1,8 @@
 //! GLM-4.5 and 4.6: a dense start, then sigmoid routing with a correction and a shared expert.
 
 use super::{
-    AttentionTraits, Family, GatePlace, Gating, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence,
-    RopeStyle, RouterTraits,
+    AttentionTraits, DEEPSEEK_ROUTER, Family, GatePlace, Gating, PLAIN, PLAIN_ATTENTION, Presence, RopeStyle,
+    RouterTraits,
 };
 use crate::config::Config;
 use crate::error::ModelError;
@@ -22,13 +22,7 @@ pub static GLM4MOE: Family = Family {
     architecture: "glm4moe",
     attention: AttentionTraits { qk_norm: Presence::Optional, ..PLAIN_ATTENTION },
     experts: Presence::Always,
-    router: RouterTraits {
-        gating: Gating::Sigmoid,
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Optional,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: RouterTraits { gating: Gating::Sigmoid, ..DEEPSEEK_ROUTER },
     leading_dense: true,
     // The file names the norm before the feed-forward block after the attention that it follows.
     feed_forward_norm: Some("post_attention_norm"),

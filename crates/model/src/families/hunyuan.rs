@@ -2,8 +2,8 @@
 //! routing by sigmoid with a correction, layers dense where they have no router.
 
 use super::{
-    AttentionTraits, Family, Gating, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits,
-    vision,
+    AttentionTraits, DEEPSEEK_ROUTER, Family, Gating, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence,
+    RouterTraits, vision,
 };
 use crate::config::Config;
 use crate::error::ModelError;
@@ -33,13 +33,7 @@ pub static HY_V3: Family = Family {
     architecture: "hy_v3",
     attention: AttentionTraits { qk_norm: Presence::Always, ..PLAIN_ATTENTION },
     experts: Presence::Always,
-    router: RouterTraits {
-        gating: Gating::Sigmoid,
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Optional,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: RouterTraits { gating: Gating::Sigmoid, ..DEEPSEEK_ROUTER },
     routed_by_tensors: true,
     feed_forward_scales: true,
     details: one_shared_expert,

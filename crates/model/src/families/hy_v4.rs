@@ -3,8 +3,7 @@
 
 use super::deepseek2::{INDEXER, LatentKeys, latent_of};
 use super::{
-    Activation, AttentionTraits, Family, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence,
-    RopeStyle, RouterTraits, hyper,
+    Activation, AttentionTraits, DEEPSEEK_ROUTER, Family, PLAIN, PLAIN_ATTENTION, Presence, RopeStyle, hyper,
 };
 use crate::config::{Config, MixerConfig, Mixing, StreamsConfig};
 use crate::error::ModelError;
@@ -20,12 +19,7 @@ pub static HY_V4: Family = Family {
         ..PLAIN_ATTENTION
     },
     experts: Presence::Always,
-    router: RouterTraits {
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Optional,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: DEEPSEEK_ROUTER,
     leading_dense: true,
     left_out: &INDEXER,
     details,

@@ -264,6 +264,15 @@ pub const PLAIN_ROUTER: RouterTraits = RouterTraits {
     expert_bias: Presence::Never,
 };
 
+/// As DeepSeek-V3 and those after it: the file says whether weights are normalised, and has a correction and
+/// shared experts.
+pub const DEEPSEEK_ROUTER: RouterTraits = RouterTraits {
+    normalise: Normalise::AsFileSays,
+    correction: Presence::Optional,
+    shared: true,
+    ..PLAIN_ROUTER
+};
+
 /// What distinguishes one family from another.
 #[derive(Debug)]
 pub struct Family {
