@@ -58,6 +58,8 @@ pub struct Experts {
     pub normalise: bool,
     /// Factor on the gate weights; 1 where the file names none.
     pub weights_scale: f32,
+    /// Layers, from the first on, whose experts are looked up by token.
+    pub looked_up: usize,
     /// Factor on the sum of all experts, the shared one with them.
     pub sum_scale: f32,
     pub groups: Option<ExpertGroups>,
@@ -524,6 +526,7 @@ fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, ModelErr
         gating,
         normalise,
         weights_scale,
+        looked_up: 0,
         sum_scale,
         groups,
     }))

@@ -84,12 +84,13 @@ impl Pass<'_> {
         let width = self.config.width;
         let mut kept = 0;
         let all = self.config.streams.map_or(0, |streams| streams.count * width);
-        let Scratch { hidden, layer_input, streams, .. } = &mut *self.scratch;
+        let Scratch { hidden, layer_input, streams, tokens, .. } = &mut *self.scratch;
         for (row, _) in rows.iter().enumerate().filter(|(_, row)| row.wants_logits) {
             for states in [&mut *hidden, &mut *layer_input].into_iter().filter(|states| !states.is_empty()) {
                 states.copy_within(row * width..(row + 1) * width, kept * width);
             }
             streams.copy_within(row * all..(row + 1) * all, kept * all);
+            tokens[kept] = tokens[row];
             kept += 1;
         }
         kept
@@ -98,6 +99,7 @@ impl Pass<'_> {
     fn embed(&mut self, rows: &[Row]) {
         let (width, factor) = (self.config.width, self.config.embedding_scale);
         let table = self.linear.matrix(self.weights.embedding);
+        self.scratch.tokens.iter_mut().zip(rows).for_each(|(token, row)| *token = row.token);
         self.linear.pool.rows(&mut self.scratch.hidden[..rows.len() * width], width, |row, out| {
             table.dequantize_row(rows[row].token as usize, out);
             if factor != 1.0 {

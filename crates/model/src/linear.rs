@@ -10,7 +10,7 @@ use adit_kernels::{
 use adit_pager::{AlignedBuf, Backbone};
 
 use crate::error::ModelError;
-use crate::weights::{Derived, ExpertMatrix, Projection, Tensor, Vector};
+use crate::weights::{Derived, ExpertMatrix, Projection, Tensor, TokenExperts, Vector};
 
 /// Weights that stay in memory: those that the file holds, and those made of them.
 pub(crate) struct Resident {
@@ -53,6 +53,12 @@ impl<'a> Linear<'a> {
 
     pub fn optional_vector(&self, vector: Option<Vector>) -> Option<&'a [f32]> {
         vector.map(|vector| self.vector(vector))
+    }
+
+    /// The experts of each token.
+    pub fn token_experts(&self, table: TokenExperts) -> &'a [i32] {
+        let bytes = self.resident.bytes(table.handle);
+        bytemuck::try_cast_slice(bytes).expect("tables were bound at a multiple of 4 bytes")
     }
 
     pub fn matrix(&self, tensor: Tensor) -> Matrix<'a> {

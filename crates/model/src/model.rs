@@ -178,12 +178,14 @@ impl Model {
     ) -> Result<Model, ModelError> {
         let headers = blueprint.headers();
         let Blueprint { config, mut weights, files, gguf } = blueprint;
+        let file = file_name(&gguf);
         // The directory has served its purpose; its memory is better used for experts.
         drop(gguf);
         let pool = Pool::new(plan.threads);
         let backbone = Backbone::load(&files, &weights.extents, progress)?;
         let resident = Resident::new(backbone, &weights.derived)?;
         let linear = Linear { pool: &pool, resident: &resident };
+        weights.check_token_experts(&file, &config, linear)?;
         let rotations = config.ropes.iter().map(|rope| rope_table(rope, &weights, linear, plan.context));
         let rotations = rotations.collect();
         let memory = Memory::new(&plan.kv, &plan.states, plan.context, plan.lanes)?;

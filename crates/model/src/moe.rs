@@ -124,10 +124,9 @@ pub(crate) fn router_logits(
 fn pick_experts(experts: &Experts, gate: Gate<'_>, scratch: &mut Scratch, count: usize) {
     let rows = scratch.router[..count * experts.count].chunks_exact_mut(experts.count);
     let picked = scratch.picked.chunks_exact_mut(experts.used);
-    for ((scores, picked), weights) in
-        rows.zip(picked).zip(scratch.pick_weights.chunks_exact_mut(experts.used))
-    {
-        gate.pick(scores, &mut scratch.scores, picked);
+    let weights = scratch.pick_weights.chunks_exact_mut(experts.used);
+    for (((scores, picked), weights), &token) in rows.zip(picked).zip(weights).zip(&scratch.tokens) {
+        gate.pick_for(token, scores, &mut scratch.scores, picked);
         gate.weigh(scores, picked, weights);
     }
 }

@@ -17,17 +17,45 @@ pub(crate) struct Gate<'a> {
     experts: &'a Experts,
     bias: Option<&'a [f32]>,
     correction: Option<&'a [f32]>,
+    /// `used` experts of each token, where they are looked up.
+    by_token: Option<&'a [i32]>,
 }
 
 impl<'a> Gate<'a> {
     pub fn new(experts: &'a Experts, linear: Linear<'a>, layer: &Routed) -> Gate<'a> {
         let bias = linear.optional_vector(layer.router_bias);
-        Gate { experts, bias, correction: linear.optional_vector(layer.correction) }
+        let correction = linear.optional_vector(layer.correction);
+        Gate { experts, bias, correction, by_token: layer.by_token.map(|table| linear.token_experts(table)) }
     }
 
     /// Puts a row's experts into `picked`, the best first. `logits` become the scores that the experts'
     /// weights are made of; `by` holds the scores that they are picked by, if those differ.
     pub fn pick(&self, logits: &mut [f32], by: &mut [f32], picked: &mut [u32]) {
+        self.score(logits);
+        if self.correction.is_none() && self.experts.groups.is_none() {
+            return top_k(logits, picked);
+        }
+        by.copy_from_slice(logits);
+        if let Some(correction) = self.correction {
+            add(by, correction);
+        }
+        if let Some(groups) = self.experts.groups {
+            leave_best_groups(groups, by);
+        }
+        top_k(by, picked);
+    }
+
+    /// As [`Gate::pick`] for a row of this token: where experts are looked up by it, their scores decide
+    /// nothing but their weights.
+    pub fn pick_for(&self, token: u32, logits: &mut [f32], by: &mut [f32], picked: &mut [u32]) {
+        let Some(table) = self.by_token else { return self.pick(logits, by, picked) };
+        self.score(logits);
+        let experts = &table[token as usize * picked.len()..][..picked.len()];
+        picked.iter_mut().zip(experts).for_each(|(picked, &expert)| *picked = expert as u32);
+    }
+
+    /// Makes scores of logits.
+    fn score(&self, logits: &mut [f32]) {
         if let Some(bias) = self.bias {
             add(logits, bias);
         }
@@ -40,17 +68,6 @@ impl<'a> Gate<'a> {
                 logits.iter_mut().for_each(|x| *x = x.sqrt());
             }
         }
-        if self.correction.is_none() && self.experts.groups.is_none() {
-            return top_k(logits, picked);
-        }
-        by.copy_from_slice(logits);
-        if let Some(correction) = self.correction {
-            add(by, correction);
-        }
-        if let Some(groups) = self.experts.groups {
-            leave_best_groups(groups, by);
-        }
-        top_k(by, picked);
     }
 
     /// The weights of picked experts, from the scores that `pick` left.
@@ -125,5 +142,27 @@ mod tests {
         let mut scores = [0.2, 0.4, 0.1];
         leave_best_groups(ExpertGroups { count: 3, used: 1 }, &mut scores);
         assert_eq!(scores, [f32::NEG_INFINITY, 0.4, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn experts_looked_up_by_token_are_weighed_by_their_scores() {
+        let experts = Experts {
+            count: 3,
+            used: 2,
+            feed_forward: 1,
+            shared: 0,
+            gating: Gating::Softmax,
+            normalise: true,
+            weights_scale: 1.0,
+            looked_up: 1,
+            sum_scale: 1.0,
+            groups: None,
+        };
+        let table = [0, 1, 2, 0];
+        let gate = Gate { experts: &experts, bias: None, correction: None, by_token: Some(&table) };
+        let (mut scores, mut picked, mut weights) = ([0.0, 5.0, 0.0], [0; 2], [0.0; 2]);
+        gate.pick_for(1, &mut scores, &mut [0.0; 3], &mut picked);
+        gate.weigh(&scores, &picked, &mut weights);
+        assert_eq!((picked, weights), ([2, 0], [0.5, 0.5]));
     }
 }

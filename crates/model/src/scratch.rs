@@ -66,6 +66,8 @@ pub(crate) struct Scratch {
     pub up: Vec<f32>,
     /// for each rotation, rows x its dimensions: cosine and sine pairs of each row's position
     pub angles: Vec<Vec<f32>>,
+    /// rows: the token of each row, in the order of `hidden`
+    pub tokens: Vec<u32>,
     /// rows x experts: the router's logits, then scores
     pub router: Vec<f32>,
     /// experts: the scores of one row that experts are picked by
@@ -188,6 +190,7 @@ impl Scratch {
             gate: memory.take(inner_rows * inner),
             up: memory.take(inner_rows * inner),
             angles: config.ropes.iter().map(|rope| memory.take(rows * rope.dimensions)).collect(),
+            tokens: memory.take(rows),
             router: memory.take(rows * experts),
             scores: memory.take(experts),
             picked: memory.take(rows * used),

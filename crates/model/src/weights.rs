@@ -8,6 +8,7 @@ mod binder;
 mod derived;
 mod experts;
 mod latent;
+mod token_experts;
 
 use adit_format::{Gguf, TensorType};
 use adit_pager::{Extent, Group};
@@ -19,6 +20,7 @@ use crate::recurrent::Recurrent;
 use crate::streams::Connection;
 pub(crate) use binder::{Binder, file_name};
 pub use derived::Derived;
+pub use token_experts::TokenExperts;
 
 /// A resident matrix of `rows` outputs by `cols` inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,6 +275,8 @@ pub struct Routed {
     pub router_norm: Option<Norm>,
     /// Added to the scores that experts are picked by, not to their weights.
     pub correction: Option<Vector>,
+    /// Where experts are looked up by token instead.
+    pub by_token: Option<TokenExperts>,
     /// The pager group whose members are this layer's experts.
     pub group: usize,
     pub gate: ExpertMatrix,

@@ -1,5 +1,5 @@
 //! DeepSeek-V4: attention to a window and to compressed keys, hyper-connections, limits inside experts, a
-//! gate of square roots of softplus.
+//! gate of square roots of softplus, experts looked up by token in the first layers.
 
 use super::{
     Activation, Family, Gating, Normalise, PLAIN, PLAIN_ROUTER, Presence, RopeStyle, RouterTraits, hyper,
@@ -43,12 +43,10 @@ const COARSE: usize = 128;
 const MAGNITUDE: f32 = 2.0;
 
 fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
-    const HASHED: &str = "hash_layer_count";
-    let hashed = keys.optional_size(HASHED, LAYERS_MAX)?.unwrap_or(0);
-    if hashed > 0 {
-        return Err(keys.bad(HASHED, hashed, "0: adit does not pick experts by token"));
-    }
     let layers = config.layers.len();
+    if let Some(experts) = &mut config.experts {
+        experts.looked_up = keys.optional_size("hash_layer_count", LAYERS_MAX)?.unwrap_or(0);
+    }
     let experts = keys.limits("swiglu_clamp_exp", layers)?;
     let shared = match keys.metadata.get(&keys.name("swiglu_clamp_shexp")) {
         Some(_) => keys.limits("swiglu_clamp_shexp", layers)?,

@@ -29,7 +29,15 @@ impl Binder<'_> {
             Some(_) => bare,
             None => at("exp_probs_b.bias"),
         };
-        let correction = self.optional_vector(traits.correction, &correction, count)?;
+        let by_token = (layer < experts.looked_up).then(|| self.token_experts(layer)).transpose()?;
+        let correction = match by_token {
+            // What is not picked by scores has nothing to correct.
+            Some(_) => {
+                self.leave_out(&correction);
+                None
+            }
+            None => self.optional_vector(traits.correction, &correction, count)?,
+        };
         if config.family.routed_by_tensors {
             for role in ["gate", "up", "down"] {
                 for part in ["weight", "scale", "input_scale"] {
@@ -56,7 +64,19 @@ impl Binder<'_> {
             shared => Some(self.shared_expert(layer, shared)?),
         };
         let post_norm = self.named_vector(layer, traits.post_norm)?;
-        Ok(Routed { router, router_bias, router_norm, correction, group, gate, up, down, shared, post_norm })
+        Ok(Routed {
+            router,
+            router_bias,
+            router_norm,
+            correction,
+            by_token,
+            group,
+            gate,
+            up,
+            down,
+            shared,
+            post_norm,
+        })
     }
 
     fn shared_expert(&mut self, layer: usize, inner: usize) -> Result<SharedExpert, ModelError> {
