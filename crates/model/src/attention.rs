@@ -15,17 +15,18 @@ impl Pass<'_> {
     pub fn attention(&mut self, index: usize, config: &AttentionConfig, weights: &Attention, rows: &[Row]) {
         let Pass { linear, scratch, .. } = self;
         let count = rows.len();
+        let is_gated = self.config.family.attention.gate_in_query;
+        let query = if is_gated { &mut scratch.gated_query } else { &mut scratch.query };
         linear.project(
             &scratch.input,
             count,
-            [
-                (weights.query, &mut scratch.query),
-                (weights.key, &mut scratch.key),
-                (weights.value, &mut scratch.value),
-            ],
+            [(weights.query, query), (weights.key, &mut scratch.key), (weights.value, &mut scratch.value)],
         );
         if let Some(gate) = weights.gate {
             linear.project(&scratch.input, count, [(gate, &mut scratch.attention_gate)]);
+        }
+        if is_gated {
+            self.take_queries(config, count);
         }
         self.norm_and_rotate_heads(config, weights, count);
         if let Some(factor) = config.temperature {
@@ -42,6 +43,9 @@ impl Pass<'_> {
         }
         if let Some(gate) = weights.gate {
             self.gate_attended(gate, [width, config.value_dim], count);
+        }
+        if is_gated {
+            self.gate_by_queries(config, count);
         }
         let Pass { linear, scratch, .. } = self;
         linear.load(

@@ -397,6 +397,20 @@ impl Config {
         })
     }
 
+    /// Puts a mixer that carries a state in place of attention in the layers of which `is_recurrent` is true,
+    /// told their number and attention.
+    pub fn set_recurrent(
+        &mut self,
+        recurrent: &RecurrentConfig,
+        is_recurrent: impl Fn(usize, &AttentionConfig) -> bool,
+    ) {
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            if layer.mixer.attention().is_some_and(|attention| is_recurrent(index, attention)) {
+                layer.mixer = MixerConfig::Recurrent(recurrent.clone());
+            }
+        }
+    }
+
     /// Adds a rotation; returns its number.
     pub fn add_rope(&mut self, rope: Rope) -> usize {
         self.ropes.push(rope);

@@ -121,6 +121,24 @@ impl Keys<'_> {
         }
     }
 
+    /// Which layers carry a state: `attention.recurrent_layers` is a flag per layer, or one for all; without
+    /// it all do but the last of every `full_attention_interval` (4 where the file has none).
+    pub fn recurrent_layers(&self, layers: usize) -> Result<Vec<bool>, ModelError> {
+        const KEY: &str = "attention.recurrent_layers";
+        if let Some(Value::Array(Array::Bool(flags))) = self.metadata.get(&self.name(KEY)) {
+            if flags.len() < layers {
+                let found = format!("{} flags", flags.len());
+                return Err(self.bad(KEY, found, &format!("one for each of {layers} layers")));
+            }
+            return Ok(flags[..layers].to_vec());
+        }
+        if let Some(flags) = self.per_layer(KEY, 1, layers)? {
+            return Ok(flags.into_iter().map(|flag| flag != 0).collect());
+        }
+        let interval = self.size_or("full_attention_interval", LAYERS_MAX, 4)?;
+        Ok((1..=layers).map(|layer| layer % interval != 0).collect())
+    }
+
     /// Which layers attend to a window: `attention.sliding_window_pattern` is a flag per layer, or a period
     /// instead of that of `default`.
     pub fn sliding_layers(&self, layers: usize, default: SlidingPattern) -> Result<Vec<bool>, ModelError> {

@@ -7,6 +7,7 @@ mod config;
 mod error;
 mod families;
 mod forward;
+mod gated_query;
 mod guard;
 mod keys;
 mod latent;

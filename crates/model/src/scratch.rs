@@ -35,6 +35,8 @@ pub(crate) struct Scratch {
     pub normed: Vec<f32>,
     /// rows x heads * head_dim, as the projection makes them
     pub query: Vec<f32>,
+    /// rows x heads * 2 head_dim, where gates come with queries: a query and its gate for each head
+    pub gated_query: Vec<f32>,
     /// rows x kv_heads * head_dim
     pub key: Vec<f32>,
     /// rows x kv_heads * value_dim
@@ -149,12 +151,6 @@ impl Scratch {
         let of_recurrent = |of: fn(&RecurrentConfig) -> usize| {
             config.largest_of_mixers(|mixer| mixer.recurrent().map_or(0, of))
         };
-        let gates = weights.layers.iter().filter_map(|layer| match &layer.mixer {
-            Mixer::Attention(attention) => attention.gate.map(|gate| gate.weight.rows),
-            Mixer::Latent(latent) => latent.gate.map(|gate| gate.weight.rows),
-            Mixer::Recurrent(_) => None,
-        });
-        let attention_gate = gates.max().unwrap_or(0);
         let (streams, shares) = match &config.streams {
             Some(streams) => (streams.count * width, streams.shares()[0]),
             None => (0, 0),
@@ -167,6 +163,7 @@ impl Scratch {
         let [input_formats, inner_formats, head_formats] = formats(weights);
         // A single row meets all its experts at once.
         let inner_rows = rows.max(used);
+        let gated_rows = if config.family.attention.gate_in_query { rows } else { 0 };
         let shared_rows = if shared { rows } else { 0 };
         Scratch {
             hidden: memory.take(rows * width),
@@ -175,10 +172,11 @@ impl Scratch {
             layer_input: memory.take(if config.family.keeps_layer_input() { rows * width } else { 0 }),
             normed: memory.take(rows * width),
             query: memory.take(rows * config.largest_of_mixers(MixerConfig::query_width)),
+            gated_query: memory.take(gated_rows * 2 * of_attention(AttentionConfig::query_width)),
             key: memory.take(rows * of_attention(AttentionConfig::key_width)),
             value: memory.take(rows * of_attention(AttentionConfig::value_width)),
             attended: memory.take(rows * attended),
-            attention_gate: memory.take(rows * attention_gate),
+            attention_gate: memory.take(rows * widest_gate(weights)),
             low_rank: memory.take(rows * low_rank),
             absorbed: memory.take(latents * of_latent(|latent| latent.attention.head_dim)),
             latents: memory.take(latents * unrotated),
@@ -213,6 +211,16 @@ impl Scratch {
             logits: memory.take(rows.min(LOGIT_ROWS_MAX) * config.vocabulary),
         }
     }
+}
+
+/// Values of the widest gate on what attention gives.
+fn widest_gate(weights: &Weights) -> usize {
+    let gates = weights.layers.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => attention.gate.map(|gate| gate.weight.rows),
+        Mixer::Latent(latent) => latent.gate.map(|gate| gate.weight.rows),
+        Mixer::Recurrent(_) => None,
+    });
+    gates.max().unwrap_or(0)
 }
 
 /// The activation formats that each kind of input is needed in.

@@ -505,9 +505,10 @@ impl Binder<'_> {
     fn attention(&mut self, layer: usize, config: &AttentionConfig) -> Result<Attention, ModelError> {
         let (width, traits) = (self.config.width, &self.config.family.attention);
         let (queries, keys, values) = (config.query_width(), config.key_width(), config.value_width());
+        let query_rows = if traits.gate_in_query { 2 * queries } else { queries };
         let at = |part: &str| format!("blk.{layer}.{part}");
         let stems = ["attn_q", "attn_k", "attn_v"].map(at);
-        let parts = [(&*stems[0], queries), (&*stems[1], keys), (&*stems[2], values)];
+        let parts = [(&*stems[0], query_rows), (&*stems[1], keys), (&*stems[2], values)];
         let has = |stem: &str| self.gguf.tensor(&at(&format!("{stem}.weight"))).is_some();
         let projections = match traits.keys_as_values && !has("attn_v") && !has("attn_qkv") {
             true => {

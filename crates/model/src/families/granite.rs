@@ -6,6 +6,7 @@ use super::{
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::keys::{Keys, SlidingPattern};
+use crate::recurrent::{Mamba2Config, RecurrentConfig};
 
 pub(super) const GRANITE_LIKE: Family = Family {
     rope_style: RopeStyle::Normal,
@@ -33,6 +34,10 @@ pub static GRANITE_SWA: Family = Family {
     ..GRANITE_LIKE
 };
 
+/// Granite 4: Mamba-2 in most layers, attention without positions in the others.
+pub static GRANITEHYBRID: Family =
+    Family { architecture: "granitehybrid", recurrent_scales: true, details: with_states, ..GRANITE_LIKE };
+
 pub static GRANITEMOE: Family = Family { architecture: "granitemoe", ..GRANITE_LIKE };
 
 fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
@@ -47,6 +52,14 @@ fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     for attention in config.attentions() {
         attention.scale = scale.unwrap_or(attention.scale);
     }
+    Ok(())
+}
+
+/// A layer without heads of keys carries a state.
+fn with_states(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+    maybe_without_positions(keys, config)?;
+    let mamba = RecurrentConfig::Mamba2(Mamba2Config::read(keys)?);
+    config.set_recurrent(&mamba, |_, attention| attention.kv_heads == 0);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! LFM2 of Liquid: short convolutions in most layers, attention in the others, with experts or without.
 
 use super::{AttentionTraits, Family, Gating, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits};
-use crate::config::{Config, MixerConfig};
+use crate::config::Config;
 use crate::error::ModelError;
 use crate::keys::Keys;
 use crate::recurrent::{RecurrentConfig, ShortConvConfig};
@@ -28,15 +28,8 @@ pub static LFM2MOE: Family = Family {
 fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     let taps = keys.taps("shortconv.l_cache")?;
     let window = keys.optional_size("attention.sliding_window", u32::MAX)?.filter(|&window| window > 0);
-    let channels = config.width;
-    for layer in &mut config.layers {
-        match &mut layer.mixer {
-            MixerConfig::Attention(attention) if attention.kv_heads > 0 => attention.window = window,
-            mixer => {
-                let conv = ShortConvConfig { channels, taps };
-                *mixer = MixerConfig::Recurrent(RecurrentConfig::ShortConv(conv));
-            }
-        }
-    }
+    config.attentions().for_each(|attention| attention.window = window);
+    let conv = RecurrentConfig::ShortConv(ShortConvConfig { channels: config.width, taps });
+    config.set_recurrent(&conv, |_, attention| attention.kv_heads == 0);
     Ok(())
 }

@@ -25,6 +25,7 @@ mod hunyuan;
 mod hy_v4;
 mod hyper;
 mod internlm2;
+mod kimi_linear;
 mod laguna;
 mod lfm2;
 mod llama;
@@ -39,6 +40,7 @@ mod nemotron;
 mod olmoe;
 mod phi;
 mod qwen;
+mod qwen_hybrid;
 mod seed_oss;
 mod smallthinker;
 mod smollm3;
@@ -194,6 +196,9 @@ pub struct AttentionTraits {
     pub keys_as_values: bool,
     /// Whether those norms come after the rotation instead of before.
     pub norm_after_rope: bool,
+    /// Whether the rows of the query projection are, for each head, a query and then the gate on what that
+    /// head attends.
+    pub gate_in_query: bool,
     /// A logit for each head that takes part in the softmax and has no value.
     pub sinks: Presence,
     /// A gate on what was attended, for each head or each of its values (`attn_gate`).
@@ -210,6 +215,7 @@ pub const PLAIN_ATTENTION: AttentionTraits = AttentionTraits {
     qk_norm: Presence::Never,
     keys_as_values: false,
     norm_after_rope: false,
+    gate_in_query: false,
     sinks: Presence::Never,
     gate: Presence::Never,
     gate_function: GateFunction::Sigmoid,
@@ -301,6 +307,10 @@ pub struct Family {
     /// Whether factors on the products of feed-forward blocks (`.scale` tensors, of some quantisers) apply,
     /// as in llama.cpp they do in some families only.
     pub feed_forward_scales: bool,
+    /// The same of layers that carry a state.
+    pub recurrent_scales: bool,
+    /// The same of latent attention's queries, where one matrix makes them.
+    pub latent_query_scales: bool,
     /// Names of the norms before attention and before the feed-forward block, if there are such; they may be
     /// the same.
     pub mixer_norm: Option<&'static str>,
@@ -341,6 +351,8 @@ pub const PLAIN: Family = Family {
     gate_place: GatePlace::Own,
     feed_forward_bias: Presence::Never,
     feed_forward_scales: false,
+    recurrent_scales: false,
+    latent_query_scales: true,
     mixer_norm: Some("attn_norm"),
     feed_forward_norm: Some("ffn_norm"),
     output_streams: true,
@@ -386,6 +398,7 @@ static FAMILIES: &[&Family] = &[
     &gpt_oss::GPT_OSS,
     &granite::GRANITE,
     &granite::GRANITE_SWA,
+    &granite::GRANITEHYBRID,
     &granite::GRANITEMOE,
     &grok::GROK,
     &hunyuan::HUNYUAN_DENSE,
@@ -395,6 +408,7 @@ static FAMILIES: &[&Family] = &[
     &hy_v4::HY_V4,
     &internlm2::INTERNLM2,
     &laguna::LAGUNA,
+    &kimi_linear::KIMI_LINEAR,
     &lfm2::LFM2,
     &lfm2::LFM2MOE,
     &llama4::LLAMA4,
@@ -429,6 +443,9 @@ static FAMILIES: &[&Family] = &[
     &xverse::ORION,
     &xverse::PANGU_EMBEDDED,
     &xverse::XVERSE,
+    &qwen_hybrid::QWEN35,
+    &qwen_hybrid::QWEN35MOE,
+    &qwen_hybrid::QWEN3NEXT,
 ];
 
 impl Family {

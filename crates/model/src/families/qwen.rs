@@ -47,7 +47,7 @@ pub static QWEN3MOE: Family = Family {
 
 /// The shared expert is as wide as a dense block would be, unless the file says otherwise; an expert is as
 /// wide as its share of that.
-fn shared_as_wide_as_dense(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
+pub(super) fn shared_as_wide_as_dense(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     let dense = keys.optional_size("feed_forward_length", u32::MAX)?.unwrap_or(0);
     let named = keys.optional_size("expert_feed_forward_length", u32::MAX)?.unwrap_or(0);
     if let Some(experts) = &mut config.experts {

@@ -5,6 +5,9 @@
 //! row to row however a prompt was cut.
 
 mod compressed;
+mod delta_net;
+mod kimi_delta;
+mod mamba2;
 mod short_conv;
 
 use std::ops::Range;
@@ -13,8 +16,13 @@ use adit_format::TensorType;
 
 use crate::error::ModelError;
 use crate::forward::{Pass, Row};
+use crate::keys::{HEADS_MAX, Keys, WIDTH_MAX};
 use crate::weights::{Binder, INPUTS_MAX, Tensor, kinds_of};
 pub use compressed::{Compressed, CompressedConfig, Compression};
+use delta_net::DeltaGates;
+pub use delta_net::{DeltaNet, DeltaNetConfig};
+pub use kimi_delta::{KimiDelta, KimiDeltaConfig};
+pub use mamba2::{Mamba2, Mamba2Config};
 pub use short_conv::{ShortConv, ShortConvConfig};
 
 /// The numbers of a recurrent layer.
@@ -23,6 +31,9 @@ pub enum RecurrentConfig {
     ShortConv(ShortConvConfig),
     /// Its state is the window and what is not yet compressed; what is, stays by position.
     Compressed(CompressedConfig),
+    DeltaNet(DeltaNetConfig),
+    KimiDelta(KimiDeltaConfig),
+    Mamba2(Mamba2Config),
 }
 
 impl RecurrentConfig {
@@ -31,6 +42,9 @@ impl RecurrentConfig {
         match self {
             RecurrentConfig::ShortConv(conv) => conv.state_floats(),
             RecurrentConfig::Compressed(attention) => attention.state_floats(),
+            RecurrentConfig::DeltaNet(delta) => delta.state_floats(),
+            RecurrentConfig::KimiDelta(delta) => delta.state_floats(),
+            RecurrentConfig::Mamba2(mamba) => mamba.state_floats(),
         }
     }
 
@@ -39,6 +53,9 @@ impl RecurrentConfig {
         match self {
             RecurrentConfig::ShortConv(conv) => conv.widths().iter().sum(),
             RecurrentConfig::Compressed(attention) => attention.widths().iter().sum(),
+            RecurrentConfig::DeltaNet(delta) => delta.widths().iter().sum(),
+            RecurrentConfig::KimiDelta(delta) => delta.widths().iter().sum(),
+            RecurrentConfig::Mamba2(mamba) => mamba.widths().iter().sum(),
         }
     }
 
@@ -47,22 +64,25 @@ impl RecurrentConfig {
         match self {
             RecurrentConfig::ShortConv(conv) => conv.channels,
             RecurrentConfig::Compressed(attention) => attention.largest_input(),
+            RecurrentConfig::DeltaNet(delta) => delta.output_width(),
+            RecurrentConfig::KimiDelta(delta) => delta.output_width(),
+            RecurrentConfig::Mamba2(mamba) => mamba.output_width(),
         }
     }
 
     /// For what is kept of runs of positions: positions of a run, and the values kept of it.
     pub fn entries(&self) -> Option<(usize, usize)> {
         match self {
-            RecurrentConfig::ShortConv(_) => None,
             RecurrentConfig::Compressed(attention) => attention.entries(),
+            _ => None,
         }
     }
 
     /// Values of a row's scores in a context of this length.
     pub fn score_floats(&self, context: usize) -> usize {
         match self {
-            RecurrentConfig::ShortConv(_) => 0,
             RecurrentConfig::Compressed(attention) => attention.score_floats(context),
+            _ => 0,
         }
     }
 }
@@ -72,6 +92,9 @@ impl RecurrentConfig {
 pub enum Recurrent {
     ShortConv(Box<ShortConv>),
     Compressed(Box<Compressed>),
+    DeltaNet(Box<DeltaNet>),
+    KimiDelta(Box<KimiDelta>),
+    Mamba2(Box<Mamba2>),
 }
 
 impl Recurrent {
@@ -87,6 +110,15 @@ impl Recurrent {
             RecurrentConfig::Compressed(config) => {
                 Recurrent::Compressed(Box::new(Compressed::bind(binder, layer, config)?))
             }
+            RecurrentConfig::DeltaNet(config) => {
+                Recurrent::DeltaNet(Box::new(DeltaNet::bind(binder, layer, config)?))
+            }
+            RecurrentConfig::KimiDelta(config) => {
+                Recurrent::KimiDelta(Box::new(KimiDelta::bind(binder, layer, config)?))
+            }
+            RecurrentConfig::Mamba2(config) => {
+                Recurrent::Mamba2(Box::new(Mamba2::bind(binder, layer, config)?))
+            }
         })
     }
 
@@ -95,6 +127,19 @@ impl Recurrent {
         match self {
             Recurrent::ShortConv(conv) => kinds_of(&[conv.input.weight]),
             Recurrent::Compressed(attention) => kinds_of(&attention.input_matrices()),
+            Recurrent::DeltaNet(delta) => {
+                let DeltaNet { mixed, output_gate, gates, .. } = &**delta;
+                let (first, second) = match gates {
+                    DeltaGates::Apart { strength, decay } => (strength, decay),
+                    DeltaGates::ByKeyHead(both) => (both, both),
+                };
+                kinds_of(&[mixed, output_gate, first, second].map(|it| it.weight))
+            }
+            Recurrent::KimiDelta(delta) => {
+                let KimiDelta { mixed: [q, k, v], decay, output_gate, strength, .. } = &**delta;
+                kinds_of(&[q, k, v, &decay.down, &output_gate.down, strength].map(|it| it.weight))
+            }
+            Recurrent::Mamba2(mamba) => kinds_of(&[mamba.input.weight]),
         }
     }
 
@@ -103,6 +148,12 @@ impl Recurrent {
         match self {
             Recurrent::ShortConv(conv) => of(conv.output.weight),
             Recurrent::Compressed(attention) => attention.later_matrices().into_iter().for_each(of),
+            Recurrent::DeltaNet(delta) => of(delta.output.weight),
+            Recurrent::KimiDelta(delta) => {
+                let KimiDelta { decay, output_gate, output, .. } = &**delta;
+                [&decay.up, &output_gate.up, output].into_iter().for_each(|it| of(it.weight));
+            }
+            Recurrent::Mamba2(mamba) => of(mamba.output.weight),
         }
     }
 }
@@ -117,8 +168,46 @@ impl Pass<'_> {
             (RecurrentConfig::Compressed(config), Recurrent::Compressed(weights)) => {
                 self.compressed_attention(index, config, weights, rows);
             }
+            (RecurrentConfig::DeltaNet(config), Recurrent::DeltaNet(weights)) => {
+                self.delta_net(index, config, weights, rows);
+            }
+            (RecurrentConfig::KimiDelta(config), Recurrent::KimiDelta(weights)) => {
+                self.kimi_delta(index, config, weights, rows);
+            }
+            (RecurrentConfig::Mamba2(config), Recurrent::Mamba2(weights)) => {
+                self.mamba2(index, config, weights, rows);
+            }
             _ => unreachable!("a layer's weights are bound by its numbers"),
         }
+    }
+}
+
+/// Sizes that files of all state space models and delta nets tell.
+pub(crate) struct SsmSizes {
+    /// Of the convolution.
+    pub taps: usize,
+    /// Values of all heads.
+    pub inner: usize,
+    pub state: usize,
+    pub heads: usize,
+    /// Divides the heads.
+    pub groups: usize,
+}
+
+impl SsmSizes {
+    pub fn read(keys: &Keys<'_>) -> Result<SsmSizes, ModelError> {
+        let taps = keys.taps("ssm.conv_kernel")?;
+        let inner = keys.size("ssm.inner_size", WIDTH_MAX)?;
+        let state = keys.size("ssm.state_size", WIDTH_MAX)?;
+        let heads = keys.size("ssm.time_step_rank", HEADS_MAX)?;
+        let groups = keys.size("ssm.group_count", HEADS_MAX)?;
+        if !inner.is_multiple_of(heads) {
+            return Err(keys.bad("ssm.inner_size", inner, &format!("a multiple of {heads} heads")));
+        }
+        if !heads.is_multiple_of(groups) {
+            return Err(keys.bad("ssm.time_step_rank", heads, &format!("a multiple of {groups} groups")));
+        }
+        Ok(SsmSizes { taps, inner, state, heads, groups })
     }
 }
 

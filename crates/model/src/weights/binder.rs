@@ -48,6 +48,28 @@ impl<'a> Binder<'a> {
         Ok(Projection { weight, scale, bias: self.optional_vector(bias, &format!("{stem}.bias"), rows)? })
     }
 
+    /// A product without a bias, times its factor if that is `scaled`.
+    pub fn product(
+        &mut self,
+        stem: &str,
+        rows: usize,
+        cols: usize,
+        scaled: bool,
+    ) -> Result<Projection, ModelError> {
+        let weight = self.matrix(&format!("{stem}.weight"), rows, cols)?;
+        Ok(Projection { weight, scale: self.scale(stem, 1, scaled)?, bias: None })
+    }
+
+    /// A projection of a layer that carries a state.
+    pub fn recurrent_projection(
+        &mut self,
+        stem: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Projection, ModelError> {
+        self.product(stem, rows, cols, self.config.family.recurrent_scales)
+    }
+
     /// A projection of a feed-forward block.
     pub fn feed_forward_projection(
         &mut self,

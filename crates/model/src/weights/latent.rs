@@ -13,7 +13,10 @@ impl Binder<'_> {
         let queries = config.query_width();
         let none = Presence::Never;
         let query = match config.query_rank {
-            0 => LatentQuery::Direct(self.projection(&at("attn_q"), queries, width, none)?),
+            0 => {
+                let scaled = self.config.family.latent_query_scales;
+                LatentQuery::Direct(self.product(&at("attn_q"), queries, width, scaled)?)
+            }
             rank => LatentQuery::LowRank {
                 down: self.projection(&at("attn_q_a"), rank, width, none)?,
                 norm: self.vector(&at("attn_q_a_norm.weight"), rank)?,
