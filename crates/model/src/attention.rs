@@ -60,7 +60,7 @@ impl Pass<'_> {
 
     fn norm_and_rotate_heads(&mut self, config: &AttentionConfig, weights: &Attention, count: usize) {
         let Pass { config: model, linear, scratch, .. } = self;
-        let (epsilon, style) = (model.norm_epsilon, model.family.rope_style);
+        let (epsilon, style) = (model.norm_epsilon, model.rope_style);
         let norm_last = model.family.attention.norm_after_rope;
         let angles = config.rope.map(|rope| (&scratch.angles[rope], model.ropes[rope].dimensions));
         let sides = [

@@ -7,7 +7,7 @@ use adit_format::Metadata;
 use adit_kernels::{AttentionShape, Values};
 
 use crate::error::ModelError;
-use crate::families::{Activation, Family, Gating, NormKind, Normalise, Presence};
+use crate::families::{Activation, Family, Gating, NormKind, Normalise, Presence, RopeStyle};
 use crate::keys::{EXPERTS_MAX, HEADS_MAX, Keys, LAYERS_MAX, WIDTH_MAX};
 use crate::recurrent::RecurrentConfig;
 
@@ -309,6 +309,7 @@ pub struct Config {
     pub logit_soft_cap: Option<f32>,
     /// Residual streams, if there is more than one.
     pub streams: Option<StreamsConfig>,
+    pub rope_style: RopeStyle,
     /// The rotations that layers use, by number.
     pub ropes: Vec<Rope>,
     pub experts: Option<Experts>,
@@ -366,6 +367,7 @@ impl Config {
             logit_scale: 1.0,
             logit_soft_cap: None,
             streams: None,
+            rope_style: family.rope_style,
             ropes: vec![keys.rope(head_dim, family.yarn_log_multiplier)?],
             experts,
         };

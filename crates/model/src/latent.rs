@@ -62,7 +62,7 @@ impl Pass<'_> {
         let LatentConfig { unrotated, rotated, .. } = *config;
         let Pass { config: model, linear, scratch, .. } = self;
         let Scratch { query, angles, .. } = &mut **scratch;
-        let style = model.family.rope_style;
+        let style = model.rope_style;
         let width = config.query_width();
         let angles = config.attention.rope.map(|rope| &angles[rope]);
         linear.pool.rows(&mut query[..rows.len() * width], width, |row, heads| {
@@ -83,7 +83,7 @@ impl Pass<'_> {
         let Pass { config: model, linear, scratch, memory, .. } = self;
         let Scratch { key, angles, .. } = &mut **scratch;
         let (norm, epsilon, style) =
-            (linear.vector(weights.latent_norm), model.norm_epsilon, model.family.rope_style);
+            (linear.vector(weights.latent_norm), model.norm_epsilon, model.rope_style);
         let width = latent + rotated;
         for (at, row) in rows.iter().enumerate() {
             let key = &mut key[at * width..(at + 1) * width];

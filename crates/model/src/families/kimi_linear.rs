@@ -28,7 +28,13 @@ pub static KIMI_LINEAR: Family = Family {
 fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
     let heads = config.attentions().map(|attention| attention.heads).max().unwrap_or(0);
     let (head_dim, taps) = (keys.size("kda.head_dim", WIDTH_MAX)?, keys.taps("ssm.conv_kernel")?);
-    let delta = RecurrentConfig::KimiDelta(KimiDeltaConfig { heads, head_dim, taps });
+    let delta = RecurrentConfig::KimiDelta(KimiDeltaConfig {
+        heads,
+        head_dim,
+        taps,
+        whole_gates: false,
+        lowest_decay: None,
+    });
     config.set_recurrent(&delta, |_, attention| attention.kv_heads == 0);
     deepseek2::latent_attention(keys, config)?;
     for layer in &mut config.layers {

@@ -6,6 +6,7 @@ mod afmoe;
 mod arcee;
 mod arctic;
 mod bailing;
+mod bailing3;
 mod cohere;
 mod dbrx;
 mod deepseek;
@@ -372,6 +373,7 @@ static FAMILIES: &[&Family] = &[
     &arctic::ARCTIC,
     &bailing::BAILINGMOE,
     &bailing::BAILINGMOE2,
+    &bailing3::BAILINGMOE3,
     &cohere::COHERE2,
     &cohere::COHERE2MOE,
     &cohere::COMMAND_R,

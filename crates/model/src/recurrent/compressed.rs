@@ -347,7 +347,7 @@ impl Pass<'_> {
                     run.compress(kept, entry);
                     rms_norm_in_place(entry, linear.vector(compressor.norm), model.norm_epsilon);
                     rotations[config.rope].angles(run.start(), angles);
-                    turn_ends(entry, config, angles, model.family.rope_style);
+                    turn_ends(entry, config, angles, model.rope_style);
                     entries.entry_mut(whole - 1).copy_from_slice(entry);
                 }
             }
@@ -369,7 +369,7 @@ impl Pass<'_> {
         if let Some(compressor) = &weights.compressor {
             linear.project(input, count, [(compressor.values, values), (compressor.weights, gates)]);
         }
-        let (epsilon, style) = (model.norm_epsilon, model.family.rope_style);
+        let (epsilon, style) = (model.norm_epsilon, model.rope_style);
         let norm = linear.vector(weights.query_norm);
         let (rank, kinds) = (config.query_rank, [weights.query_up.weight.kind]);
         linear.fill(input, low_rank, [count, rank], &kinds, |_, row| rms_norm_in_place(row, norm, epsilon));

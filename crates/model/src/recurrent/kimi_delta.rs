@@ -18,6 +18,11 @@ pub struct KimiDeltaConfig {
     pub head_dim: usize,
     /// Positions that the convolutions before it see.
     pub taps: usize,
+    /// Whether one matrix makes the decays and one the gates, without few values between two.
+    pub whole_gates: bool,
+    /// Decays are this times a sigmoid of the product with the heads' factors, instead of a softplus times
+    /// them.
+    pub lowest_decay: Option<f32>,
 }
 
 impl KimiDeltaConfig {
@@ -41,6 +46,19 @@ impl KimiDeltaConfig {
         }
     }
 
+    /// Makes decays of what their matrix gave, a factor for each head.
+    fn finish_decays(&self, decays: &mut [f32], factors: &[f32]) {
+        if self.lowest_decay.is_none() {
+            softplus(decays);
+        }
+        let heads = decays.chunks_exact_mut(self.head_dim);
+        heads.zip(factors).for_each(|(head, &factor)| scale(head, factor));
+        if let Some(lowest) = self.lowest_decay {
+            sigmoid(decays);
+            scale(decays, lowest);
+        }
+    }
+
     /// The earlier inputs of three convolutions, then a matrix for each head.
     pub fn state_floats(&self) -> usize {
         3 * self.conv_floats() + self.shape().state_floats()
@@ -54,11 +72,11 @@ impl KimiDeltaConfig {
     }
 }
 
-/// Two matrices with few values between them.
+/// Two matrices with few values between them, or one alone.
 #[derive(Debug, Clone, Copy)]
 pub struct LowRank {
     pub down: Projection,
-    pub up: Projection,
+    pub up: Option<Projection>,
 }
 
 #[derive(Debug)]
@@ -94,9 +112,13 @@ impl KimiDelta {
             binder.floats(&at(&format!("ssm_conv1d_{part}.weight")), &[config.taps, 1, all])
         };
         let low_rank = |binder: &mut Binder<'_>, part: &str| {
-            Ok::<_, ModelError>(LowRank {
-                down: binder.recurrent_projection(&at(&format!("ssm_{part}_a")), one, width)?,
-                up: binder.recurrent_projection(&at(&format!("ssm_{part}_b")), all, one)?,
+            let (down, up) = (at(&format!("ssm_{part}_a")), at(&format!("ssm_{part}_b")));
+            Ok::<_, ModelError>(match config.whole_gates {
+                true => LowRank { down: binder.recurrent_projection(&down, all, width)?, up: None },
+                false => LowRank {
+                    down: binder.recurrent_projection(&down, one, width)?,
+                    up: Some(binder.recurrent_projection(&up, all, one)?),
+                },
             })
         };
         Ok(KimiDelta {
@@ -129,6 +151,9 @@ impl Pass<'_> {
         let [q_in, k_in, v_in, q, k, v, decay_low, gate_low, decays, gate, strengths] =
             parts(&mut scratch.recurrent, count, config.widths());
         let [query, key, value] = weights.mixed;
+        // A matrix that stands alone makes all values at once.
+        let decay_first = if weights.decay.up.is_some() { &mut *decay_low } else { &mut *decays };
+        let gate_first = if weights.output_gate.up.is_some() { &mut *gate_low } else { &mut *gate };
         linear.project(
             &scratch.input,
             count,
@@ -136,14 +161,15 @@ impl Pass<'_> {
                 (query, &mut *q_in),
                 (key, &mut *k_in),
                 (value, &mut *v_in),
-                (weights.decay.down, &mut *decay_low),
-                (weights.output_gate.down, &mut *gate_low),
+                (weights.decay.down, decay_first),
+                (weights.output_gate.down, gate_first),
                 (weights.strength, &mut *strengths),
             ],
         );
         for (LowRank { up, .. }, low, out) in
             [(weights.decay, &*decay_low, &mut *decays), (weights.output_gate, &*gate_low, &mut *gate)]
         {
+            let Some(up) = up else { continue };
             linear.load(&mut scratch.input, low, count, one, &[up.weight.kind]);
             linear.project(&scratch.input, count, [(up, out)]);
         }
@@ -151,8 +177,7 @@ impl Pass<'_> {
         let (bias, factor) = (linear.vector(weights.decay_bias), linear.vector(weights.decay_factor));
         pool.rows(decays, all, |_, row| {
             add(row, bias);
-            softplus(row);
-            row.chunks_exact_mut(one).zip(factor).for_each(|(head, &factor)| scale(head, factor));
+            config.finish_decays(row, factor);
         });
 
         let tails = config.conv_floats();

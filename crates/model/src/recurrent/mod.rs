@@ -151,7 +151,8 @@ impl Recurrent {
             Recurrent::DeltaNet(delta) => of(delta.output.weight),
             Recurrent::KimiDelta(delta) => {
                 let KimiDelta { decay, output_gate, output, .. } = &**delta;
-                [&decay.up, &output_gate.up, output].into_iter().for_each(|it| of(it.weight));
+                let ups = [decay.up, output_gate.up].into_iter().flatten();
+                ups.chain([*output]).for_each(|it| of(it.weight));
             }
             Recurrent::Mamba2(mamba) => of(mamba.output.weight),
         }
