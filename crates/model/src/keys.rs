@@ -281,6 +281,16 @@ impl Keys<'_> {
         Ok(self.optional_float(key)?.filter(|&factor| factor != 0.0))
     }
 
+    /// The bound of decays, if there is one: minus infinity is none.
+    pub fn lowest_decay(&self) -> Result<Option<f32>, ModelError> {
+        const BOUND: &str = "kda.gate_lower_bound";
+        match self.metadata.f32(&self.name(BOUND))? {
+            Some(f32::NEG_INFINITY) | None => Ok(None),
+            Some(bound) if bound.is_finite() && bound < 0.0 => Ok(Some(bound)),
+            Some(bound) => Err(self.bad(BOUND, bound, "a negative number")),
+        }
+    }
+
     pub fn float(&self, key: &str) -> Result<f32, ModelError> {
         self.optional_float(key)?.ok_or_else(|| self.bad(key, "missing", "a number"))
     }

@@ -64,15 +64,16 @@ fn delta(keys: &Keys<'_>, config: &mut Config) -> Result<KimiDeltaConfig, ModelE
     if keys.metadata.bool(&keys.name(SAFE))? == Some(false) {
         return Err(keys.bad(SAFE, false, "true or absent: this family bounds its decays"));
     }
-    let lowest = keys.float(BOUND)?;
-    if lowest >= 0.0 {
-        return Err(keys.bad(BOUND, lowest, "a negative number"));
-    }
+    let Some(lowest) = keys.lowest_decay()? else {
+        return Err(keys.bad(BOUND, "missing", "a negative number"));
+    };
     Ok(KimiDeltaConfig {
         heads: config.attentions().map(|attention| attention.heads).max().unwrap_or(0),
         head_dim: keys.size("kda.head_dim", WIDTH_MAX)?,
         taps: keys.taps("ssm.conv_kernel")?,
         whole_gates: true,
         lowest_decay: Some(lowest),
+        negative_factors: false,
+        norm_epsilon: config.norm_epsilon,
     })
 }

@@ -34,6 +34,8 @@ fn details(keys: &Keys<'_>, config: &mut Config) -> Result<(), ModelError> {
         taps,
         whole_gates: false,
         lowest_decay: None,
+        negative_factors: true,
+        norm_epsilon: config.norm_epsilon,
     });
     config.set_recurrent(&delta, |_, attention| attention.kv_heads == 0);
     deepseek2::latent_attention(keys, config)?;

@@ -19,6 +19,7 @@ mod exaone;
 mod gemma3;
 mod gemma4;
 mod glm4moe;
+mod glm5_next;
 mod gpt_oss;
 mod granite;
 mod grok;
@@ -397,6 +398,7 @@ static FAMILIES: &[&Family] = &[
     &gemma4::GEMMA4,
     &glm4moe::GLM4,
     &glm4moe::GLM4MOE,
+    &glm5_next::GLM5_NEXT,
     &gpt_oss::GPT_OSS,
     &granite::GRANITE,
     &granite::GRANITE_SWA,

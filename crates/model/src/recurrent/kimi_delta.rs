@@ -23,6 +23,10 @@ pub struct KimiDeltaConfig {
     /// Decays are this times a sigmoid of the product with the heads' factors, instead of a softplus times
     /// them.
     pub lowest_decay: Option<f32>,
+    /// Whether the file's factors are the negatives of those that the sigmoid sees, as a softplus needs them.
+    pub negative_factors: bool,
+    /// Least norm that queries and keys are divided by.
+    pub norm_epsilon: f32,
 }
 
 impl KimiDeltaConfig {
@@ -54,6 +58,9 @@ impl KimiDeltaConfig {
         let heads = decays.chunks_exact_mut(self.head_dim);
         heads.zip(factors).for_each(|(head, &factor)| scale(head, factor));
         if let Some(lowest) = self.lowest_decay {
+            if self.negative_factors {
+                scale(decays, -1.0);
+            }
             sigmoid(decays);
             scale(decays, lowest);
         }
@@ -192,7 +199,7 @@ impl Pass<'_> {
             }
         }
         for part in [&mut *q, &mut *k] {
-            pool.rows(part, all, |_, row| delta_norm_heads(row, one, epsilon));
+            pool.rows(part, all, |_, row| delta_norm_heads(row, one, config.norm_epsilon));
         }
         for (lane, run) in lane_runs(rows) {
             let [q, k, v, decays] =
