@@ -94,7 +94,7 @@ def main():
             print("the same bits:", one_by_one == in_chunks == resident)
             bench = [adit, "bench", model, "-p", "0", "-n", "16", "-o", "json"]
             rates = [json.loads(run(*bench, *more))["decode_tok_per_s"]
-                     for run, more in [(group.run, [*memory, "-r", "3"]), (plain, ["-r", "5"])]]
+                     for run, more in [(group.run, [*memory, "-r", "3"]), (plain, ["-r", "9"])]]
             print(f"peak of the group {group.peak()}; tok/s streamed {rates[0]:.1f}, all in memory {rates[1]:.1f}")
             if golden:
                 compare(golden[0], adit, model, folder, plain)
