@@ -193,6 +193,8 @@ impl LatentConfig {
 /// The part of a layer in which positions see each other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MixerConfig {
+    /// The layer has none.
+    Absent,
     Attention(AttentionConfig),
     Latent(LatentConfig),
     /// What was before is in a state that each position changes.
@@ -205,7 +207,7 @@ impl MixerConfig {
         match self {
             MixerConfig::Attention(attention) => Some(attention),
             MixerConfig::Latent(latent) => Some(&latent.attention),
-            MixerConfig::Recurrent(_) => None,
+            MixerConfig::Recurrent(_) | MixerConfig::Absent => None,
         }
     }
 
@@ -214,7 +216,7 @@ impl MixerConfig {
         match self {
             MixerConfig::Attention(attention) => attention.query_width(),
             MixerConfig::Latent(latent) => latent.query_width(),
-            MixerConfig::Recurrent(_) => 0,
+            MixerConfig::Recurrent(_) | MixerConfig::Absent => 0,
         }
     }
 
@@ -224,20 +226,21 @@ impl MixerConfig {
             MixerConfig::Attention(attention) => attention.attended_width(),
             MixerConfig::Latent(latent) => latent.output_width(),
             MixerConfig::Recurrent(recurrent) => recurrent.output_width(),
+            MixerConfig::Absent => 0,
         }
     }
 
     pub fn latent(&self) -> Option<&LatentConfig> {
         match self {
             MixerConfig::Latent(latent) => Some(latent),
-            MixerConfig::Attention(_) | MixerConfig::Recurrent(_) => None,
+            MixerConfig::Attention(_) | MixerConfig::Recurrent(_) | MixerConfig::Absent => None,
         }
     }
 
     pub fn recurrent(&self) -> Option<&RecurrentConfig> {
         match self {
             MixerConfig::Recurrent(recurrent) => Some(recurrent),
-            MixerConfig::Attention(_) | MixerConfig::Latent(_) => None,
+            MixerConfig::Attention(_) | MixerConfig::Latent(_) | MixerConfig::Absent => None,
         }
     }
 }
@@ -245,6 +248,8 @@ impl MixerConfig {
 /// The part of a layer in which each position is alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedForwardConfig {
+    /// The layer has none.
+    Absent,
     /// One block of this inner width.
     Dense { inner: usize },
     /// Experts, as `Config::experts` describes them.
@@ -395,7 +400,7 @@ impl Config {
     pub fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
         self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
             MixerConfig::Attention(attention) => Some(attention),
-            MixerConfig::Latent(_) | MixerConfig::Recurrent(_) => None,
+            MixerConfig::Latent(_) | MixerConfig::Recurrent(_) | MixerConfig::Absent => None,
         })
     }
 
@@ -442,7 +447,7 @@ impl Config {
     pub fn largest_inner(&self) -> usize {
         let dense = self.layers.iter().map(|layer| match layer.feed_forward {
             FeedForwardConfig::Dense { inner } => inner,
-            FeedForwardConfig::Routed => 0,
+            FeedForwardConfig::Routed | FeedForwardConfig::Absent => 0,
         });
         let experts = self.experts.iter().map(|experts| experts.feed_forward.max(experts.shared));
         dense.chain(experts).max().unwrap_or(0)

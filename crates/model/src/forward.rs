@@ -118,6 +118,9 @@ impl Pass<'_> {
 
     /// hidden += post_norm(mixer(norm(hidden)))
     fn mixer_block(&mut self, index: usize, layer: &Layer, rows: &[Row]) {
+        if let Mixer::Absent = layer.mixer {
+            return;
+        }
         self.gather_streams(layer.mixer_streams.as_ref(), rows.len());
         let Pass { config, linear, scratch, .. } = self;
         let count = rows.len();
@@ -148,6 +151,7 @@ impl Pass<'_> {
         let layer = &weights.layers[index];
         self.gather_streams(layer.feed_forward_streams.as_ref(), count);
         match &layer.feed_forward {
+            FeedForward::Absent => return Ok(()),
             FeedForward::Dense(block) => {
                 let Pass { config, linear, scratch, .. } = self;
                 let norm = (layer.feed_forward_norm, config.family.feed_forward_input);
@@ -281,7 +285,7 @@ pub(crate) fn activate(activation: Activation, gate: &mut [f32], up: &[f32]) {
 }
 
 /// x = activation(x), without a gate
-fn activate_alone(activation: Activation, x: &mut [f32]) {
+pub(crate) fn activate_alone(activation: Activation, x: &mut [f32]) {
     match activation {
         Activation::Silu => silu(x),
         Activation::GeluTanh => gelu_tanh(x),

@@ -100,7 +100,7 @@ impl<'a> Linear<'a> {
     ) {
         let after = targets.each_ref().map(|(projection, _)| {
             let factor = projection.scale.map_or(1.0, |scale| self.vector(scale)[0]);
-            (factor, self.optional_vector(projection.bias))
+            (factor, self.optional_vector(projection.bias), projection.scale_last)
         });
         let all = Selection::Run { first: 0, count: rows };
         let mut jobs = targets.map(|(projection, out)| {
@@ -113,13 +113,18 @@ impl<'a> Linear<'a> {
             }
         });
         matmul(self.pool, input, &mut jobs);
-        for (job, (factor, bias)) in jobs.iter_mut().zip(after) {
+        for (job, (factor, bias, scale_last)) in jobs.iter_mut().zip(after) {
             if factor == 1.0 && bias.is_none() {
                 continue;
             }
             self.pool.rows(job.out, job.out_stride, |_, row| {
-                scale(row, factor);
+                if !scale_last {
+                    scale(row, factor);
+                }
                 bias.iter().for_each(|bias| add(row, bias));
+                if scale_last {
+                    scale(row, factor);
+                }
             });
         }
     }

@@ -13,7 +13,7 @@ use adit_pager::{Pager, Parts, Ready, TOGETHER_MAX};
 use crate::config::{Config, Experts};
 use crate::error::ModelError;
 use crate::families::{BlockInput, RouterInput};
-use crate::forward::{activate, dense};
+use crate::forward::{activate, activate_alone, dense};
 use crate::linear::{Linear, floats};
 use crate::norm::{load_normed, post_norm};
 use crate::observe::{Observer, Routing};
@@ -248,13 +248,8 @@ impl Visit<'_> {
         let parts = |at: usize| ready[at.min(ready.len() - 1)].parts;
         // The expert that a row of this round belongs to, and which of all pairs it is.
         let expert_of = |row: usize| {
-            let mut behind = row;
-            let mut at = 0;
-            while behind >= pairs[at].len() {
-                behind -= pairs[at].len();
-                at += 1;
-            }
-            (parts(at), members[ready[at].index] as usize, pairs[at].start + behind)
+            let (at, pair) = find_row(&pairs, row);
+            (parts(at), members[ready[at].index] as usize, pair)
         };
         let scratch = &mut *self.scratch;
         let (pair_picks, pick_weights) = (&scratch.pair_picks, &scratch.pick_weights);
@@ -271,9 +266,12 @@ impl Visit<'_> {
         let (mut gates, mut ups) = (&mut scratch.gate[..], &mut scratch.up[..]);
         let mut jobs: [_; 2 * TOGETHER_MAX] = std::array::from_fn(|at| {
             let (at, is_up) = (at / 2, at % 2 == 1);
-            let (shape, outs) = if is_up { (up, &mut ups) } else { (gate, &mut gates) };
-            let out = split_off(outs, pairs[at].len() * shape.rows);
-            let rows = Selection::Listed(&scratch.pair_rows[pairs[at].clone()]);
+            let (shape, outs) =
+                if is_up { (up, &mut ups) } else { (gate.as_ref().unwrap_or(up), &mut gates) };
+            // Experts without a gate meet no rows with it.
+            let pairs = if is_up || gate.is_some() { pairs[at].clone() } else { 0..0 };
+            let out = split_off(outs, pairs.len() * shape.rows);
+            let rows = Selection::Listed(&scratch.pair_rows[pairs]);
             Linear::expert_job(*shape, parts(at).part(shape.part), rows, out)
         });
         self.linear.run(&scratch.input, &mut jobs[..2 * ready.len()]);
@@ -283,12 +281,17 @@ impl Visit<'_> {
             self.linear.pool.rows(out, up.rows, |row, out| finish_inner(up, row, out));
         }
         let (activation, ups) = (self.config.layers[self.index].expert_activation, &scratch.up);
-        let shape = [rows, gate.rows];
-        self.linear.fill(&mut scratch.inner, &mut scratch.gate, shape, &[down.kind], |row, gate_row| {
+        let shape = [rows, up.rows];
+        self.linear.fill(&mut scratch.inner, &mut scratch.gate, shape, &[down.kind], |row, out| {
+            let up = &ups[row * up.rows..(row + 1) * up.rows];
+            let Some(gate) = gate else {
+                out.copy_from_slice(up);
+                return activate_alone(activation, out);
+            };
             if gate.needs_more() || weighs_input {
-                finish_inner(gate, row, gate_row);
+                finish_inner(gate, row, out);
             }
-            activate(activation, gate_row, &ups[row * gate.rows..(row + 1) * gate.rows]);
+            activate(activation, out, up);
         });
 
         let mut first = 0;
@@ -324,6 +327,17 @@ fn finish(linear: Linear<'_>, matrix: &ExpertMatrix, (parts, expert): (Parts<'_>
     if let Some(bias) = matrix.bias {
         add(out, &floats(parts.part(bias.part))[bias.first..bias.first + matrix.rows]);
     }
+}
+
+/// The run that the `row`th place of all runs is in, and the place.
+fn find_row(runs: &[Range<usize>], row: usize) -> (usize, usize) {
+    let mut behind = row;
+    let mut at = 0;
+    while behind >= runs[at].len() {
+        behind -= runs[at].len();
+        at += 1;
+    }
+    (at, runs[at].start + behind)
 }
 
 /// Takes the first `len` values from `rest`.

@@ -218,7 +218,7 @@ fn widest_gate(weights: &Weights) -> usize {
     let gates = weights.layers.iter().filter_map(|layer| match &layer.mixer {
         Mixer::Attention(attention) => attention.gate.map(|gate| gate.weight.rows),
         Mixer::Latent(latent) => latent.gate.map(|gate| gate.weight.rows),
-        Mixer::Recurrent(_) => None,
+        Mixer::Recurrent(_) | Mixer::Absent => None,
     });
     gates.max().unwrap_or(0)
 }

@@ -20,6 +20,7 @@ use crate::recurrent::Recurrent;
 use crate::streams::Connection;
 pub(crate) use binder::{Binder, file_name};
 pub use derived::Derived;
+pub use experts::{ExpertMatrix, Routed, SharedExpert};
 pub use token_experts::TokenExperts;
 
 /// A resident matrix of `rows` outputs by `cols` inputs.
@@ -56,6 +57,8 @@ pub struct Projection {
     pub weight: Tensor,
     /// One value.
     pub scale: Option<Vector>,
+    /// Whether the factor is on the bias too.
+    pub scale_last: bool,
     pub bias: Option<Vector>,
 }
 
@@ -78,6 +81,8 @@ pub struct Attention {
 /// The part of a layer in which positions see each other.
 #[derive(Debug)]
 pub enum Mixer {
+    /// The layer has none.
+    Absent,
     Attention(Box<Attention>),
     Latent(Box<Latent>),
     Recurrent(Box<Recurrent>),
@@ -158,7 +163,7 @@ impl Projection {
 
 impl From<Tensor> for Projection {
     fn from(weight: Tensor) -> Projection {
-        Projection { weight, scale: None, bias: None }
+        Projection { weight, scale: None, scale_last: false, bias: None }
     }
 }
 
@@ -177,13 +182,18 @@ impl Mixer {
                 kinds_of(&[query, &latent.compress, gate].map(|projection| projection.weight))
             }
             Mixer::Recurrent(recurrent) => recurrent.input_kinds(),
+            Mixer::Absent => unreachable!("nothing is computed of it"),
         }
     }
 
     /// The matrices and what they multiply.
     fn for_each_kind(&self, of: &mut impl FnMut(TensorType, Input)) {
+        if let Mixer::Absent = self {
+            return;
+        }
         self.input_kinds().into_iter().for_each(|kind| of(kind, Input::Block));
         match self {
+            Mixer::Absent => {}
             Mixer::Attention(attention) => of(attention.output.weight.kind, Input::Block),
             Mixer::Latent(latent) => {
                 of(latent.output.weight.kind, Input::Block);
@@ -223,92 +233,11 @@ impl Dense {
     }
 }
 
-/// One matrix of each expert of a layer; its bytes come from the pager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExpertMatrix {
-    pub kind: TensorType,
-    pub rows: usize,
-    pub cols: usize,
-    /// The part of the pager group that holds it.
-    pub part: usize,
-    /// Its first row there: gate and up may lie in one part.
-    pub first_row: usize,
-    pub bias: Option<ExpertBias>,
-    /// `experts` factors on the products.
-    pub scale: Option<Vector>,
-}
-
-/// `rows` f32 values of each expert, in a part of the group from `first` on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExpertBias {
-    pub part: usize,
-    pub first: usize,
-}
-
-/// The expert that every token uses.
-#[derive(Debug)]
-pub struct SharedExpert {
-    pub block: Dense,
-    /// One row of `width`: the sigmoid of its product is a factor on the output.
-    pub gate: Option<Tensor>,
-    /// Where it does not see what the other experts see: its own norm of the residual stream.
-    pub norm: Option<Norm>,
-    /// A norm of what it gives.
-    pub post_norm: Option<Vector>,
-}
-
-impl SharedExpert {
-    /// The types of the matrices that its input meets.
-    pub fn input_kinds(&self) -> [TensorType; 3] {
-        let [gate, up] = self.block.input_kinds();
-        [gate, up, self.gate.map_or(up, |own| own.kind)]
-    }
-}
-
-/// Experts of which the router picks some for each row.
-#[derive(Debug)]
-pub struct Routed {
-    /// `experts` rows of `width`.
-    pub router: Tensor,
-    pub router_bias: Option<Vector>,
-    /// Where the router does not see what the experts see.
-    pub router_norm: Option<Norm>,
-    /// Added to the scores that experts are picked by, not to their weights.
-    pub correction: Option<Vector>,
-    /// Where experts are looked up by token instead.
-    pub by_token: Option<TokenExperts>,
-    /// The pager group whose members are this layer's experts.
-    pub group: usize,
-    pub gate: ExpertMatrix,
-    pub up: ExpertMatrix,
-    pub down: ExpertMatrix,
-    pub shared: Option<SharedExpert>,
-    /// A norm of what the routed experts give together.
-    pub post_norm: Option<Vector>,
-}
-
-impl Routed {
-    /// The types of the matrices that its normalised input meets.
-    pub fn input_kinds(&self) -> [TensorType; 6] {
-        let (router, gate, up) = (self.router.kind, self.gate.kind, self.up.kind);
-        let [first, second, third] = match &self.shared {
-            Some(shared) => shared.input_kinds(),
-            None => [router, gate, up],
-        };
-        [router, gate, up, first, second, third]
-    }
-}
-
-impl ExpertMatrix {
-    /// Whether its product is not all.
-    pub fn needs_more(&self) -> bool {
-        self.bias.is_some() || self.scale.is_some()
-    }
-}
-
 /// The part of a layer in which each position is alone.
 #[derive(Debug)]
 pub enum FeedForward {
+    /// The layer has none.
+    Absent,
     Dense(Box<Dense>),
     Routed(Box<Routed>),
 }
@@ -316,7 +245,7 @@ pub enum FeedForward {
 impl FeedForward {
     pub fn routed(&self) -> Option<&Routed> {
         match self {
-            FeedForward::Dense(_) => None,
+            FeedForward::Absent | FeedForward::Dense(_) => None,
             FeedForward::Routed(routed) => Some(routed),
         }
     }
@@ -396,7 +325,7 @@ impl Weights {
         }
         binder.leave_out_unused();
         binder.refuse_leftovers()?;
-        let output = Projection { weight, scale, bias };
+        let output = Projection { weight, scale, scale_last: false, bias };
         let Binder { extents, derived, groups, .. } = binder;
         derived::number(&mut layers, extents.len());
         Ok(Weights {
@@ -435,6 +364,7 @@ impl Weights {
                 of(block.down.weight.kind, Input::Inner);
             };
             match &layer.feed_forward {
+                FeedForward::Absent => {}
                 FeedForward::Dense(block) => dense(block),
                 FeedForward::Routed(routed) => {
                     if let Some(shared) = &routed.shared {
@@ -454,13 +384,15 @@ impl Binder<'_> {
         let (family, width) = (config.family, config.width);
         let LayerConfig { mixer, feed_forward, .. } = &config.layers[layer];
         let at = |part: &str| format!("blk.{layer}.{part}");
-        let mixer_norm = family.mixer_norm.map(|name| self.norm(&at(name))).transpose()?;
+        let mixer_norm = family.mixer_norm.filter(|_| *mixer != MixerConfig::Absent);
+        let mixer_norm = mixer_norm.map(|name| self.norm(&at(name))).transpose()?;
         let feed_forward_norm = match feed_forward {
             FeedForwardConfig::Dense { .. } => family.router.shared_norm.or(family.feed_forward_norm),
             FeedForwardConfig::Routed => family.feed_forward_norm,
+            FeedForwardConfig::Absent => None,
         };
         let feed_forward_norm = match feed_forward_norm {
-            same if same == family.mixer_norm => mixer_norm,
+            same if same == family.mixer_norm && mixer_norm.is_some() => mixer_norm,
             name => name.map(|name| self.norm(&at(name))).transpose()?,
         };
         let mut connection = |part: &str| {
@@ -472,6 +404,7 @@ impl Binder<'_> {
             feed_forward_streams: connection("hc_ffn")?,
             mixer_norm,
             mixer: match mixer {
+                MixerConfig::Absent => Mixer::Absent,
                 MixerConfig::Attention(attention) => {
                     Mixer::Attention(Box::new(self.attention(layer, attention)?))
                 }
@@ -487,6 +420,7 @@ impl Binder<'_> {
             )?,
             feed_forward_norm,
             feed_forward: match feed_forward {
+                FeedForwardConfig::Absent => FeedForward::Absent,
                 FeedForwardConfig::Routed => FeedForward::Routed(Box::new(self.routed(layer)?)),
                 FeedForwardConfig::Dense { inner } => {
                     FeedForward::Dense(Box::new(self.dense(layer, "", *inner)?))

@@ -425,6 +425,8 @@ static FAMILIES: &[&Family] = &[
     &minimax::MINIMAX_M3,
     &mistral3::MISTRAL3,
     &nemotron::NEMOTRON,
+    &nemotron::NEMOTRON_H,
+    &nemotron::NEMOTRON_H_MOE,
     &olmoe::OLMO2,
     &olmoe::OLMOE,
     &phi::PHI3,

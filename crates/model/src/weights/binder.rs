@@ -45,7 +45,8 @@ impl<'a> Binder<'a> {
     ) -> Result<Projection, ModelError> {
         let weight = self.matrix(&format!("{stem}.weight"), rows, cols)?;
         let scale = self.scale(stem, 1, true)?;
-        Ok(Projection { weight, scale, bias: self.optional_vector(bias, &format!("{stem}.bias"), rows)? })
+        let bias = self.optional_vector(bias, &format!("{stem}.bias"), rows)?;
+        Ok(Projection { weight, scale, scale_last: false, bias })
     }
 
     /// A product without a bias, times its factor if that is `scaled`.
@@ -57,7 +58,7 @@ impl<'a> Binder<'a> {
         scaled: bool,
     ) -> Result<Projection, ModelError> {
         let weight = self.matrix(&format!("{stem}.weight"), rows, cols)?;
-        Ok(Projection { weight, scale: self.scale(stem, 1, scaled)?, bias: None })
+        Ok(Projection { scale: self.scale(stem, 1, scaled)?, ..Projection::from(weight) })
     }
 
     /// A projection of a layer that carries a state.
@@ -80,12 +81,9 @@ impl<'a> Binder<'a> {
         let family = self.config.family;
         let weight = self.matrix(&format!("{stem}.weight"), rows, cols)?;
         let bias = self.optional_vector(family.feed_forward_bias, &format!("{stem}.bias"), rows)?;
-        // Nobody has said which of the two comes first: with a bias, a factor is an unknown tensor.
-        let scale = match bias {
-            Some(_) if family.feed_forward_scales => None,
-            _ => self.scale(stem, 1, family.feed_forward_scales)?,
-        };
-        Ok(Projection { weight, scale, bias })
+        let scale = self.scale(stem, 1, family.feed_forward_scales)?;
+        // The factor is on the bias too where a file has both, as in llama.cpp's `build_ffn`.
+        Ok(Projection { weight, scale, scale_last: true, bias })
     }
 
     /// Factors on a product that files of some quantisers carry, where they are `used`. Those on its input

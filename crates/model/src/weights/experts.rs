@@ -4,9 +4,93 @@ use adit_format::TensorType;
 use adit_pager::{Group, Part};
 
 use super::binder::{Binder, file_name};
-use super::{ExpertBias, ExpertMatrix, Norm, Routed, SharedExpert, Vector};
+use super::{Dense, Norm, Tensor, TokenExperts, Vector};
 use crate::error::ModelError;
-use crate::families::{Presence, RouterInput};
+use crate::families::{GatePlace, Presence, RouterInput};
+
+/// One matrix of each expert of a layer; its bytes come from the pager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertMatrix {
+    pub kind: TensorType,
+    pub rows: usize,
+    pub cols: usize,
+    /// The part of the pager group that holds it.
+    pub part: usize,
+    /// Its first row there: gate and up may lie in one part.
+    pub first_row: usize,
+    pub bias: Option<ExpertBias>,
+    /// `experts` factors on the products.
+    pub scale: Option<Vector>,
+}
+
+/// `rows` f32 values of each expert, in a part of the group from `first` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertBias {
+    pub part: usize,
+    pub first: usize,
+}
+
+/// The expert that every token uses.
+#[derive(Debug)]
+pub struct SharedExpert {
+    pub block: Dense,
+    /// One row of `width`: the sigmoid of its product is a factor on the output.
+    pub gate: Option<Tensor>,
+    /// Where it does not see what the other experts see: its own norm of the residual stream.
+    pub norm: Option<Norm>,
+    /// A norm of what it gives.
+    pub post_norm: Option<Vector>,
+}
+
+impl SharedExpert {
+    /// The types of the matrices that its input meets.
+    pub fn input_kinds(&self) -> [TensorType; 3] {
+        let [gate, up] = self.block.input_kinds();
+        [gate, up, self.gate.map_or(up, |own| own.kind)]
+    }
+}
+
+/// Experts of which the router picks some for each row.
+#[derive(Debug)]
+pub struct Routed {
+    /// `experts` rows of `width`.
+    pub router: Tensor,
+    pub router_bias: Option<Vector>,
+    /// Where the router does not see what the experts see.
+    pub router_norm: Option<Norm>,
+    /// Added to the scores that experts are picked by, not to their weights.
+    pub correction: Option<Vector>,
+    /// Where experts are looked up by token instead.
+    pub by_token: Option<TokenExperts>,
+    /// The pager group whose members are this layer's experts.
+    pub group: usize,
+    pub gate: Option<ExpertMatrix>,
+    pub up: ExpertMatrix,
+    pub down: ExpertMatrix,
+    pub shared: Option<SharedExpert>,
+    /// A norm of what the routed experts give together.
+    pub post_norm: Option<Vector>,
+}
+
+impl Routed {
+    /// The types of the matrices that its normalised input meets.
+    pub fn input_kinds(&self) -> [TensorType; 6] {
+        let (router, up) = (self.router.kind, self.up.kind);
+        let gate = self.gate.map_or(up, |gate| gate.kind);
+        let [first, second, third] = match &self.shared {
+            Some(shared) => shared.input_kinds(),
+            None => [router, gate, up],
+        };
+        [router, gate, up, first, second, third]
+    }
+}
+
+impl ExpertMatrix {
+    /// Whether its product is not all.
+    pub fn needs_more(&self) -> bool {
+        self.bias.is_some() || self.scale.is_some()
+    }
+}
 
 impl Binder<'_> {
     pub fn routed(&mut self, layer: usize) -> Result<Routed, ModelError> {
@@ -51,9 +135,12 @@ impl Binder<'_> {
             let both = self.expert_matrix(layer, "gate_up", [2 * inner, width], &mut parts)?;
             let bias = both.bias.map(|bias| ExpertBias { first: inner, ..bias });
             let gate = ExpertMatrix { rows: inner, ..both };
-            (gate, ExpertMatrix { first_row: inner, bias, ..gate })
+            (Some(gate), ExpertMatrix { first_row: inner, bias, ..gate })
         } else {
-            let gate = self.expert_matrix(layer, "gate", [inner, width], &mut parts)?;
+            let gate = match config.family.gate_place {
+                GatePlace::Nowhere => None,
+                _ => Some(self.expert_matrix(layer, "gate", [inner, width], &mut parts)?),
+            };
             (gate, self.expert_matrix(layer, "up", [inner, width], &mut parts)?)
         };
         let down = self.expert_matrix(layer, "down", [width, inner], &mut parts)?;
