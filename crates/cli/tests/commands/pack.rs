@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use adit_format::Gguf;
+use adit_format::synth::zoo::Animal;
 use adit_format::synth::{Family, Synth, WeightTypes};
+use adit_format::{Gguf, TensorType};
 use serde_json::Value;
 
 use crate::home::Home;
@@ -107,4 +108,22 @@ fn a_model_without_experts_is_refused() {
     let error = home.run(&["pack", "dense.gguf", "-o", "out.gguf"]).failed(1);
     assert!(error.contains("no routed experts"), "{error}");
     assert!(!home.path("out.gguf").exists());
+}
+
+#[test]
+fn gates_and_ups_in_one_tensor_biases_and_odd_formats_survive_packing() {
+    let home = Home::new();
+    for name in ["gemma4", "gpt-oss", "nemotron_h_moe"] {
+        let animal = Animal::find(name).expect("a model of the zoo");
+        let path = home.path(&format!("{name}.gguf"));
+        animal.write(TensorType::Q8_0, 1, &path).unwrap();
+        let source = format!("{name}.gguf");
+        let packed = format!("{name}-packed.gguf");
+        home.run(&["pack", &source, "-o", &packed]).fine();
+        let logits = |model: &str| {
+            home.run(&["logits", model, "--tokens", "5,17,3,99,42,7,64", "-o", "out.f32"]).fine();
+            fs::read(home.path("out.f32")).unwrap()
+        };
+        assert!(logits(&packed) == logits(&source), "{name}");
+    }
 }

@@ -130,7 +130,8 @@ impl Binder<'_> {
             }
         }
         let mut parts = Vec::new();
-        let fused = self.gguf.tensor(&at("ffn_gate_up_exps.weight")).is_some();
+        let fused = ["ffn_gate_up_exps.weight", "ffn_gate_up.0.weight", "ffn_gate_up.1.weight"];
+        let fused = fused.iter().any(|name| self.gguf.tensor(&at(name)).is_some());
         let (gate, up) = if fused {
             let both = self.expert_matrix(layer, "gate_up", [2 * inner, width], &mut parts)?;
             let bias = both.bias.map(|bias| ExpertBias { first: inner, ..bias });
