@@ -164,13 +164,15 @@ impl Engine {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, EngineError> {
         let gguf = Gguf::open(path).map_err(ModelError::from)?;
-        let tokenizer = Arc::new(Tokenizer::from_metadata(gguf.metadata())?);
-        let template_source = gguf.metadata().str("tokenizer.chat_template").map_err(ModelError::from)?;
-        let template = template_source.map(|source| template(source, &tokenizer)).transpose();
+        // Before its text: a model that cannot run is refused for what it is.
         let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
+        let metadata = blueprint.gguf.metadata();
+        let tokenizer = Arc::new(Tokenizer::from_metadata(metadata)?);
+        let template_source = metadata.str("tokenizer.chat_template").map_err(ModelError::from)?;
+        let template = template_source.map(|source| template(source, &tokenizer)).transpose();
         let speculation = options.speculation.for_model(&blueprint.config)?;
         let (request, draft) =
-            options.request_with_draft(blueprint.gguf.metadata(), blueprint.config.context_trained)?;
+            options.request_with_draft(blueprint.gguf.metadata(), blueprint.config.context_longest())?;
         let plan = blueprint.plan(&request)?;
         let main = blueprint.backbone_bytes();
         let total = main + draft.as_ref().map_or(0, DraftFile::backbone_bytes);

@@ -429,6 +429,11 @@ impl Config {
         self.layers.iter().map(|layer| of(&layer.mixer)).max().unwrap_or(0)
     }
 
+    /// Longest context that the model was trained for and that is computed as it was.
+    pub fn context_longest(&self) -> usize {
+        self.context_exact.map_or(self.context_trained, |exact| exact.min(self.context_trained))
+    }
+
     /// Whether what came before is, in some layer, in a state that cannot be taken back position by position.
     pub fn has_state(&self) -> bool {
         self.layers.iter().any(|layer| layer.mixer.recurrent().is_some())

@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<()> {
     let blueprint = Blueprint::from_gguf(gguf, &options.io)?;
     args.context.tell_if_beyond(blueprint.config.context_trained);
     let metadata = blueprint.gguf.metadata();
-    let (request, _) = options.request_with_draft(metadata, blueprint.config.context_trained)?;
+    let (request, _) = options.request_with_draft(metadata, blueprint.config.context_longest())?;
     let plan = blueprint.plan_for(&request, Place::Anywhere)?;
     let mut out = Output::stdout();
     let mut report = Report::new(&blueprint, &plan);

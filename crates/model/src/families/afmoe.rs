@@ -2,7 +2,7 @@
 //! without positions.
 
 use super::{
-    AttentionTraits, Family, Gating, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence, RouterTraits,
+    AttentionTraits, DEEPSEEK_ROUTER, Family, Gating, PLAIN, PLAIN_ATTENTION, Presence, RouterTraits,
 };
 use crate::config::{Config, Rope};
 use crate::error::ModelError;
@@ -12,13 +12,7 @@ pub static AFMOE: Family = Family {
     architecture: "afmoe",
     attention: AttentionTraits { qk_norm: Presence::Always, gate: Presence::Always, ..PLAIN_ATTENTION },
     experts: Presence::Always,
-    router: RouterTraits {
-        gating: Gating::Sigmoid,
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Always,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: RouterTraits { gating: Gating::Sigmoid, correction: Presence::Always, ..DEEPSEEK_ROUTER },
     leading_dense: true,
     post_norms: Presence::Always,
     details,

@@ -1,7 +1,7 @@
 //! Laguna: a gate on what was attended, windows whose layers turn without scaling, sigmoid routing.
 
 use super::{
-    AttentionTraits, Family, GateFunction, Gating, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence,
+    AttentionTraits, DEEPSEEK_ROUTER, Family, GateFunction, Gating, PLAIN, PLAIN_ATTENTION, Presence,
     RouterTraits,
 };
 use crate::config::{Config, Rope};
@@ -17,13 +17,7 @@ pub static LAGUNA: Family = Family {
         ..PLAIN_ATTENTION
     },
     experts: Presence::Always,
-    router: RouterTraits {
-        gating: Gating::Sigmoid,
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Always,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: RouterTraits { gating: Gating::Sigmoid, correction: Presence::Always, ..DEEPSEEK_ROUTER },
     leading_dense: true,
     details,
     ..PLAIN

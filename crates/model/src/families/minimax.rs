@@ -2,8 +2,8 @@
 //! norms of each head, shared experts, and an indexer of blocks, which matters in long contexts only.
 
 use super::{
-    Activation, AttentionTraits, Family, Gating, Normalise, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER, Presence,
-    RouterTraits,
+    Activation, AttentionTraits, DEEPSEEK_ROUTER, Family, Gating, PLAIN, PLAIN_ATTENTION, PLAIN_ROUTER,
+    Presence, RouterTraits,
 };
 use crate::config::Config;
 use crate::error::ModelError;
@@ -22,13 +22,7 @@ pub static MINIMAX_M3: Family = Family {
     activation: Activation::SwigluOai,
     attention: AttentionTraits { qk_norm: Presence::Always, ..PLAIN_ATTENTION },
     experts: Presence::Always,
-    router: RouterTraits {
-        gating: Gating::Sigmoid,
-        normalise: Normalise::AsFileSays,
-        correction: Presence::Always,
-        shared: true,
-        ..PLAIN_ROUTER
-    },
+    router: RouterTraits { gating: Gating::Sigmoid, correction: Presence::Always, ..DEEPSEEK_ROUTER },
     leading_dense: true,
     left_out: &[
         "indexer.q_proj.weight",

@@ -250,6 +250,10 @@ impl LatentReport {
         let one = latents().next()?;
         let stored: usize = latents().map(|latent| latent.latent + latent.rotated).sum();
         let full: usize = latents().map(|latent| latent.full_heads_values()).sum();
+        // Of one head or two, a latent is longer than what it stands for.
+        if stored >= full {
+            return None;
+        }
         Some(LatentReport {
             layers: latents().count(),
             latent: one.latent,
