@@ -45,7 +45,7 @@ pub enum ModelError {
     KvFormat { format: &'static str, head_dim: usize, value_dim: usize },
     #[error(
         "of a context of {context} tokens this model attends to the best {exact} only, which adit does not \
-         select; give a context of at most {exact} with -c"
+         select; give it at most {exact} tokens (run and plan: -c {exact})"
     )]
     ContextBeyondExact { context: usize, exact: usize },
     #[error(

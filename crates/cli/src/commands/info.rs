@@ -121,6 +121,7 @@ impl Info {
             heads: number("attention.head_count")?,
             kv_heads: number("attention.head_count_kv")?,
             latent: number("attention.kv_lora_rank")?
+                .filter(|&rank| rank > 0)
                 .zip(number("rope.dimension_count")?)
                 .map(<[u32; 2]>::from),
             context_length: number("context_length")?,
