@@ -2,11 +2,11 @@
 //! which each position corrects what its key reads.
 
 use adit_kernels::{
-    Activations, Columns, Conv1d, Decay, KeySharing, LinearInputs, LinearShape, add, causal_conv1d,
-    delta_norm_heads, gated_delta_rule, mul, mul_silu, rms_norm_heads, sigmoid, softplus,
+    Activations, Columns, Conv1d, Decay, KeySharing, LinearInputs, LinearShape, add, delta_norm_heads,
+    gated_delta_rule, mul, mul_silu, rms_norm_heads, sigmoid, softplus,
 };
 
-use super::{SsmSizes, lane_runs, parts};
+use super::{SsmSizes, convolve, lane_runs, parts};
 use crate::error::ModelError;
 use crate::forward::{Pass, Row};
 use crate::keys::Keys;
@@ -197,12 +197,8 @@ impl Pass<'_> {
         weights.fill_gates(*linear, input, config, count, logits, gates);
 
         let conv = Conv1d { weight: linear.vector(weights.conv), bias: None, taps: config.taps, silu: true };
-        for (lane, run) in lane_runs(rows) {
-            let columns = Columns::whole(&mixed[run.start * mixed_width..], mixed_width);
-            let (tail, _) = memory.state(index, lane).split_at_mut(config.conv_floats());
-            let out = &mut convolved[run.start * mixed_width..run.end * mixed_width];
-            causal_conv1d(pool, &conv, run.len(), columns, tail, out);
-        }
+        let state = (&mut **memory, index, 0..config.conv_floats());
+        convolve(pool, &conv, rows, state, (mixed, mixed_width), (convolved, mixed_width));
         pool.rows(convolved, mixed_width, |_, row| {
             delta_norm_heads(&mut row[..2 * keys_width], key_dim, epsilon);
         });

@@ -2,11 +2,11 @@
 //! at a pace of its own.
 
 use adit_kernels::{
-    Columns, Conv1d, Decay, KeySharing, LinearInputs, LinearShape, add, causal_conv1d, delta_norm_heads,
-    gated_delta_rule, mul_sigmoid, rms_norm_heads, scale, sigmoid, softplus,
+    Columns, Conv1d, Decay, KeySharing, LinearInputs, LinearShape, add, delta_norm_heads, gated_delta_rule,
+    mul_sigmoid, rms_norm_heads, scale, sigmoid, softplus,
 };
 
-use super::{lane_runs, parts};
+use super::{convolve, lane_runs, parts};
 use crate::error::ModelError;
 use crate::forward::{Pass, Row};
 use crate::weights::{Binder, Projection, Vector};
@@ -192,11 +192,8 @@ impl Pass<'_> {
         for (part, (from, to)) in convolutions.into_iter().enumerate() {
             let weight = linear.vector(weights.convs[part]);
             let conv = Conv1d { weight, bias: None, taps: config.taps, silu: true };
-            for (lane, run) in lane_runs(rows) {
-                let tail = &mut memory.state(index, lane)[part * tails..(part + 1) * tails];
-                let columns = Columns::whole(&from[run.start * all..], all);
-                causal_conv1d(pool, &conv, run.len(), columns, tail, &mut to[run.start * all..run.end * all]);
-            }
+            let state = (&mut **memory, index, part * tails..(part + 1) * tails);
+            convolve(pool, &conv, rows, state, (from, all), (to, all));
         }
         for part in [&mut *q, &mut *k] {
             pool.rows(part, all, |_, row| delta_norm_heads(row, one, config.norm_epsilon));

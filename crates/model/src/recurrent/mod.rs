@@ -13,10 +13,12 @@ mod short_conv;
 use std::ops::Range;
 
 use adit_format::TensorType;
+use adit_kernels::{Columns, Conv1d, Pool, causal_conv1d};
 
 use crate::error::ModelError;
 use crate::forward::{Pass, Row};
 use crate::keys::{HEADS_MAX, Keys, WIDTH_MAX};
+use crate::memory::Memory;
 use crate::weights::{Binder, INPUTS_MAX, Tensor, kinds_of};
 pub use compressed::{Compressed, CompressedConfig, Compression};
 use delta_net::DeltaGates;
@@ -220,6 +222,23 @@ fn lane_runs(rows: &[Row]) -> impl Iterator<Item = (usize, Range<usize>)> {
         first = places.end;
         (run[0].lane, places)
     })
+}
+
+/// Convolves each lane's rows in their order: `to` has `width` values a row, `from` begins with them in rows
+/// of `stride`; the last inputs of a lane lie in `tail` of its state of layer `index`.
+fn convolve(
+    pool: &Pool,
+    conv: &Conv1d<'_>,
+    rows: &[Row],
+    (memory, index, tail): (&mut Memory, usize, Range<usize>),
+    (from, stride): (&[f32], usize),
+    (to, width): (&mut [f32], usize),
+) {
+    for (lane, run) in lane_runs(rows) {
+        let columns = Columns::whole(&from[run.start * stride..], stride);
+        let tail = &mut memory.state(index, lane)[tail.clone()];
+        causal_conv1d(pool, conv, run.len(), columns, tail, &mut to[run.start * width..run.end * width]);
+    }
 }
 
 /// Takes room for `count` rows of each of these widths from `buffer`, one part behind the other.

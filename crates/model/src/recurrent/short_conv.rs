@@ -1,8 +1,8 @@
 //! Gated short convolutions (LFM2): each channel sees its last few positions.
 
-use adit_kernels::{Columns, Conv1d, causal_conv1d, mul};
+use adit_kernels::{Conv1d, mul};
 
-use super::{lane_runs, parts};
+use super::{convolve, parts};
 use crate::error::ModelError;
 use crate::families::Presence;
 use crate::forward::{Pass, Row};
@@ -71,11 +71,8 @@ impl Pass<'_> {
             mul(before, &rest[channels..]);
         });
         let conv = Conv1d { weight: linear.vector(weights.conv), bias: None, taps: config.taps, silu: false };
-        for (lane, run) in lane_runs(rows) {
-            let gated = Columns::whole(&mixed[run.start * 3 * channels..], 3 * channels);
-            let out = &mut convolved[run.start * channels..run.end * channels];
-            causal_conv1d(pool, &conv, run.len(), gated, memory.state(index, lane), out);
-        }
+        let state = (&mut **memory, index, 0..config.state_floats());
+        convolve(pool, &conv, rows, state, (mixed, 3 * channels), (convolved, channels));
         let kinds = [weights.output.weight.kind];
         linear.fill(&mut scratch.input, convolved, [count, channels], &kinds, |row, out| {
             mul(out, &mixed[row * 3 * channels + channels..][..channels]);

@@ -5,6 +5,23 @@
 //! One family with the difference of each row: `cargo test -p adit-model --test strangers glm4moe --
 //! --nocapture`. Where it fails, `ADIT_KEEP=DIR` leaves the files in DIR for other tools.
 
+/// A test for each model of a list, which `check` of the same file does, and one that none is missing.
+macro_rules! tests {
+    ($complete:ident: $list:expr, $table:expr; $($test:ident: $name:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            check($name);
+        })*
+
+        #[test]
+        fn $complete() {
+            let models: Vec<&str> = $list.iter().map(|model| model.name).collect();
+            assert_eq!([$($name),*], models.as_slice());
+            table::assert_rows($table, models);
+        }
+    };
+}
+
 #[path = "../tiny/common.rs"]
 mod common;
 mod files;

@@ -80,24 +80,8 @@ fn feed_forward(stranger: &Stranger) -> &'static str {
     }
 }
 
-/// A test for each file.
-macro_rules! strangers {
-    ($($test:ident: $name:literal,)*) => {
-        $(#[test]
-        fn $test() {
-            check($name);
-        })*
-
-        #[test]
-        fn every_file_is_tested_and_has_a_row() {
-            let files: Vec<&str> = STRANGERS.iter().map(|stranger| stranger.name).collect();
-            assert_eq!([$($name),*], files.as_slice());
-            table::assert_rows(table::STRANGERS, files);
-        }
-    };
-}
-
-strangers! {
+tests! {
+    every_file_is_tested_and_has_a_row: STRANGERS, table::STRANGERS;
     afmoe_moe: "afmoe-moe",
     arcee_dense: "arcee-dense",
     arctic_moe: "arctic-moe",

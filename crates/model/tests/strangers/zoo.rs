@@ -43,24 +43,8 @@ fn check(name: &str) {
     Row { name: animal.name, about: vec![animal.about.to_string()], outcomes }.check(table::ZOO);
 }
 
-/// A test for each model.
-macro_rules! zoo {
-    ($($test:ident: $name:literal,)*) => {
-        $(#[test]
-        fn $test() {
-            check($name);
-        })*
-
-        #[test]
-        fn every_model_is_tested_and_has_a_row() {
-            let models: Vec<&str> = ZOO.iter().map(|animal| animal.name).collect();
-            assert_eq!([$($name),*], models.as_slice());
-            table::assert_rows(table::ZOO, models);
-        }
-    };
-}
-
-zoo! {
+tests! {
+    every_model_is_tested_and_has_a_row: ZOO, table::ZOO;
     llama: "llama",
     qwen3moe: "qwen3moe",
     deepseek2: "deepseek2",
